@@ -1,0 +1,38 @@
+"""Who is in doubt: derived by readers from the newest beats, never stored (DESIGN section 6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.rules.record import REPORTED, Record
+from broker.rules.state import RUNNING
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """How long silence may last, in milliseconds. Tests scale all of them together."""
+
+    beat_ms: int = 1_000  #: a worker says that it lives
+    suspect_ms: int = 3_000  #: silent for so long: shown as `?`
+    guess_ms: int = 5_000  #: silent for so long: a sweep's guess
+    grace_ms: int = 10_000  #: from the guess to the requeue
+    start_ms: int = 15_000  #: from the placing to the start
+    stop_ms: int = 5_000  #: from a cancel or timeout to the kill
+    stale_ms: int = 300_000  #: a reported job nobody speaks of
+    brake_ms: int = 60_000  #: how long a fleet-wide silence stays unjudged
+
+    def scaled(self, factor: float) -> Budgets:
+        """All budgets times `factor`, at least 1 ms each."""
+        return Budgets(*(max(1, round(getattr(self, name) * factor)) for name in self.__slots__))
+
+
+def suspect(record: Record, beaten_at: int, now: int, budgets: Budgets) -> bool:
+    """Whether a running job is shown as `running?`.
+
+    `beaten_at` is the last beat of its worker, 0 where none is known; a reported job is judged by its last sighting.
+    """
+    if record.state != RUNNING:
+        return False
+    if record.kind == REPORTED:
+        return now - record.last_seen > budgets.stale_ms
+    return now - max(beaten_at, record.last_seen) > budgets.suspect_ms

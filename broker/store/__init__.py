@@ -1,0 +1,1 @@
+"""What is remembered: the only package that talks to Redis."""

@@ -1,0 +1,115 @@
+"""The way to Redis: one client for commands, one for blocking reads, Redis's clock, and its errors in our words."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import redis
+from redis.backoff import ExponentialWithJitterBackoff
+from redis.retry import Retry
+
+from broker.errors import BrokerError, Damaged, Misconfigured, Unavailable
+
+#: redis-py re-sends in silence; every event of ours carries a mark or a number, so that a re-send never applies twice.
+RETRIES = 2
+CONNECT_SECONDS_MAX = 1.0
+#: Two re-sends end within 10 s, inside the answers' memory (DESIGN section 5).
+ANSWER_SECONDS_MAX = 3.0
+#: A blocking read may block for so long; its socket waits a little more.
+BLOCK_SECONDS_MAX = 5.0
+
+VERSION_MIN = (7, 0)
+
+_RETRYABLE = (redis.ConnectionError, redis.TimeoutError)
+_BUSY = ("OOM", "READONLY", "LOADING", "BUSY", "MASTERDOWN", "MISCONF", "NOREPLICAS", "NOPERM", "CLUSTERDOWN", "TRYAGAIN", "UNKILLABLE")
+
+
+def connect(url: str) -> redis.Redis:
+    """A client for commands. Does not talk to the server yet; raises Misconfigured for a bad url."""
+    return _client(url, socket_timeout=ANSWER_SECONDS_MAX)
+
+
+def connect_blocking(url: str) -> redis.Redis:
+    """A client for blocking reads: its socket outwaits the block."""
+    return _client(url, socket_timeout=BLOCK_SECONDS_MAX + ANSWER_SECONDS_MAX)
+
+
+def _client(url: str, socket_timeout: float) -> redis.Redis:
+    try:
+        return redis.Redis.from_url(
+            url,
+            decode_responses=False,
+            socket_connect_timeout=CONNECT_SECONDS_MAX,
+            socket_timeout=socket_timeout,
+            retry=Retry(ExponentialWithJitterBackoff(base=0.05, cap=0.5), RETRIES),
+        )
+    except ValueError as wrong:
+        raise Misconfigured(f"Redis url {_without_password(url)!r}: {wrong}") from None
+
+
+def _without_password(url: str) -> str:
+    head, at, tail = url.rpartition("@")
+    return f"{head.partition('://')[0]}://...{at}{tail}" if at else url
+
+
+@contextmanager
+def redis_errors() -> Iterator[None]:
+    """Turn redis-py's errors into ours: the one place that knows both."""
+    try:
+        yield
+    except BrokerError:
+        raise
+    except _RETRYABLE as lost:
+        raise Unavailable(f"Redis does not answer: {_line(lost)}") from lost
+    except redis.AuthenticationError as denied:
+        raise Unavailable(f"Redis refuses the login: {_line(denied)}") from denied
+    except redis.ResponseError as answer:
+        text = _line(answer)
+        if text.startswith(_BUSY) or any(f"-{word}" in text for word in _BUSY):
+            raise Unavailable(f"Redis does not take the call: {text}") from answer
+        raise Damaged(f"Redis answered: {text}") from answer
+    except redis.RedisError as other:
+        raise Unavailable(f"Redis: {_line(other)}") from other
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+def check_version(client: redis.Redis) -> str:
+    """Return the server's version as text; raise Misconfigured, naming it, below 7.0."""
+    with redis_errors():
+        info = client.info("server")
+    version = str(info.get("valkey_version") or info.get("redis_version", "0"))
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if numbers < VERSION_MIN:
+        raise Misconfigured(f"Redis {version} is too old: fleet-broker needs Redis 7.0 or later, or Valkey")
+    return version
+
+
+class Clock:
+    """Redis's time, epoch ms: read once in a while, carried on by the local monotonic clock in between.
+
+    A step of the local wall clock therefore changes nothing.
+    """
+
+    #: How long one reading is carried on, in seconds.
+    READING_SECONDS_MAX = 5.0
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client = client
+        self._read_at = -self.READING_SECONDS_MAX
+        self._redis_ms = 0.0
+
+    def now(self) -> int:
+        """Redis's time in epoch milliseconds."""
+        here = time.monotonic()
+        if here - self._read_at >= self.READING_SECONDS_MAX:
+            with redis_errors():
+                seconds, micros = self._client.time()
+            arrived = time.monotonic()
+            self._read_at, self._redis_ms = (here + arrived) / 2, seconds * 1000 + micros / 1000
+            here = arrived
+        return int(self._redis_ms + (here - self._read_at) * 1000)
