@@ -1,0 +1,163 @@
+"""Settings: flag > environment > `broker.toml` > default, each read in one place.
+
+A flag is given to `Settings(...)` by whoever parsed it. The environment uses the prefix `BROKER_`, but for
+`REDIS_URL`; a secret may also be named by a file (`REDIS_URL_FILE`). Of `broker.toml` the table `[broker]` holds
+settings and `[engines.<name>]` what our workers can run.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import socket
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from broker.errors import Misconfigured
+from broker.rules.key import NAME
+from broker.rules.ledger import Bounds
+from broker.rules.liveness import Budgets
+
+DEFAULT_URL = "redis://127.0.0.1:6379"
+
+
+def host_node() -> str:
+    """This host's name as a valid node name."""
+    name = re.sub(r"[^a-z0-9._-]", "-", socket.gethostname().lower()).strip("._-")[:63]
+    return name if NAME.match(name) else "node"
+
+
+def data_dir() -> Path:
+    """Where `broker up` keeps its data: `$XDG_DATA_HOME/fleet-broker`."""
+    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base) / "fleet-broker"
+
+
+class Settings(BaseSettings):
+    """What an operator can set. Build one with `settings()`, which says in one line what is wrong."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="BROKER_", env_nested_delimiter="__", extra="ignore", frozen=True
+    )
+
+    redis_url: str | None = Field(None, validation_alias="REDIS_URL")
+    namespace: str = Field("broker", pattern=r"^[^{}\s]+$")
+    node: str = Field(default_factory=host_node, pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["text", "json"] = "text"
+    result_ttl_ms: int = Field(86_400_000, ge=1)
+    budgets: Budgets = Budgets()
+    bounds: Bounds = Bounds()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        secrets = InitSettingsSource(settings_cls, _secret_files())
+        table = InitSettingsSource(settings_cls, _broker_table())
+        return init_settings, env_settings, secrets, table
+
+
+def _secret_files() -> dict[str, Any]:
+    """A secret named by a file, as container engines mount them."""
+    path = os.environ.get("REDIS_URL_FILE")
+    return {"REDIS_URL": _read(Path(path)).strip()} if path else {}
+
+
+def _broker_table() -> dict[str, Any]:
+    table = _config().get("broker", {})
+    if not isinstance(table, dict):
+        raise Misconfigured(f"{config_path()}: [broker] is not a table")
+    return {"REDIS_URL" if name == "redis_url" else name: value for name, value in table.items()}
+
+
+def settings(**flags: Any) -> Settings:
+    """The settings in force; a flag that is None was not given. Raises Misconfigured, naming the first wrong one."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    if "redis_url" in given:
+        given["REDIS_URL"] = given.pop("redis_url")
+    try:
+        return Settings(**given)
+    except ValidationError as wrong:
+        first = wrong.errors(include_url=False)[0]
+        name = ".".join(map(str, first["loc"])) or "settings"
+        raise Misconfigured(f"setting {name}: {first['msg']}") from None
+
+
+class Engine(BaseModel):
+    """One table `[engines.<name>]`: an engine by configuration. Its own fields are read by the engine's type."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    type: str
+    slots: int = Field(1, ge=1, le=1024)
+
+
+def engines() -> dict[str, Engine]:
+    """The engines of the configuration file, by name."""
+    tables = _config().get("engines", {})
+    made = {}
+    for name, table in tables.items():
+        try:
+            made[name] = Engine.model_validate(table)
+        except ValidationError as wrong:
+            first = wrong.errors(include_url=False)[0]
+            where = ".".join(map(str, ("engines", name, *first["loc"])))
+            raise Misconfigured(f"{config_path()}: {where}: {first['msg']}") from None
+    return made
+
+
+def config_path() -> Path:
+    """`BROKER_CONFIG`, else `./broker.toml`."""
+    return Path(os.environ.get("BROKER_CONFIG") or "broker.toml")
+
+
+def _config() -> dict[str, Any]:
+    path = config_path()
+    if not path.exists() and "BROKER_CONFIG" not in os.environ:
+        return {}
+    try:
+        return tomllib.loads(_read(path))
+    except tomllib.TOMLDecodeError as wrong:
+        raise Misconfigured(f"{path}: {wrong}") from None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as wrong:
+        raise Misconfigured(f"{path}: {wrong}") from None
+
+
+def running_up() -> dict[str, Any] | None:
+    """What a running `broker up` says of itself (pid, url, ...), None where none runs.
+
+    Its file is trusted only while it holds its lock: a killed one leaves the file behind, never the lock.
+    """
+    folder = data_dir()
+    try:
+        with (folder / "up.lock").open() as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                found = json.loads((folder / "up.json").read_text())
+                return found if isinstance(found, dict) and "url" in found else None
+    except (OSError, ValueError):
+        return None
+    return None

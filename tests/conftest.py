@@ -1,0 +1,52 @@
+"""What every test stands on: a real Redis that the run starts itself, and a namespace of its own for each test."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from broker.store.server import PrivateRedis
+from broker.store.store import Store
+
+settings.register_profile("default", max_examples=200, deadline=None, print_blob=True)
+settings.register_profile(
+    "ci",
+    max_examples=5_000,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+_namespaces = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
+    """A server that keeps nothing on disk: for the whole session."""
+    with PrivateRedis(
+        tmp_path_factory.mktemp("redis"), options={"appendonly": "no", "save": ""}
+    ) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_url(redis_server: PrivateRedis) -> str:
+    return redis_server.url
+
+
+@pytest.fixture
+def namespace() -> str:
+    """A namespace that no other test uses, so that nobody needs to flush."""
+    return f"t{os.getpid()}-{next(_namespaces)}"
+
+
+@pytest.fixture
+def store(redis_url: str, namespace: str) -> Iterator[Store]:
+    made = Store.from_url(redis_url, namespace)
+    yield made
+    made.close()
