@@ -38,14 +38,14 @@ _die() {
     exit 1
 }
 
-# Runs a command quietly; says its last words if it fails.
+# Runs a command quietly; says its last errors if it fails.
 _quietly() {
     local log
     log=$(mktemp)
     if "$@" >"$log" 2>&1; then
         rm -f "$log"
     else
-        tail -n 5 "$log" >&2
+        { grep -iE '^ *(error|e):' "$log" || cat "$log"; } | tail -n 3 >&2
         rm -f "$log"
         return 1
     fi
@@ -78,15 +78,17 @@ _lock() {
 }
 
 _venv_make() {
-    if [[ -x $venv/bin/python ]] && _new_enough "$venv/bin/python"; then return; fi
+    if _new_enough "$venv/bin/python" && "$venv/bin/python" -c 'import pip' 2>/dev/null; then return; fi
+    # It will be cleared: never a folder that holds something else.
+    [[ -e $venv/pyvenv.cfg || -z $(ls -A "$venv") ]] ||
+        _die "$venv is neither empty nor a Python environment"
     local python
     python=$(_python)
     _say "making the Python environment $venv"
-    if ! _quietly "$python" -m venv --clear "$venv"; then
-        # Debian packs venv apart from Python.
-        _apt python3-venv && _quietly "$python" -m venv --clear "$venv" ||
-            _die "$python cannot make a virtual environment (on Debian: apt-get install python3-venv)"
-    fi
+    "$python" -m venv --clear "$venv" >/dev/null 2>&1 && return
+    # Debian packs venv apart from Python.
+    _apt python3-venv && _quietly "$python" -m venv --clear "$venv" ||
+        _die "$python cannot make an environment in $venv (on Debian: apt-get install python3-venv)"
 }
 
 _python() {
@@ -116,7 +118,7 @@ _ready() {
 }
 
 _packages() {
-    local missing
+    local missing extra
     missing=$(_missing "$1")
     if [[ -z $missing ]]; then return; fi
     _say "installing packages (the first run here, or the requirements have changed)"
