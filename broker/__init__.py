@@ -1,0 +1,118 @@
+"""fleet-broker: a job broker for a fleet of machines, whose job list is true.
+
+The public API. Names are imported when they are first used, so that the command line starts quickly.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from broker.client import Broker, Job
+    from broker.config import Engine, Settings, engines, settings
+    from broker.errors import (
+        BrokerError,
+        Damaged,
+        Gone,
+        Invalid,
+        JobFailed,
+        Misconfigured,
+        NotFound,
+        Refused,
+        TimedOut,
+        Unavailable,
+        Untrusted,
+    )
+    from broker.explain import Why
+    from broker.holder import Holder
+    from broker.outcome import Listed, Outcome
+    from broker.producer import AsyncJobEvents, JobEvents
+    from broker.rules.event import Remove, RemovePair, Report
+    from broker.rules.handoff import FUNCTION, queue_name, rq_job_id
+    from broker.rules.key import Key
+    from broker.rules.record import Record
+    from broker.store.beat import Beat
+    from broker.store.nodes import WorkerInfo
+    from broker.store.output import Chunk
+    from broker.store.watch import Change, Snapshot, Watcher
+    from broker.submission import JobOptions
+
+__all__ = [
+    # Client
+    "Broker",
+    "Job",
+    "JobOptions",
+    # Values
+    "Chunk",
+    "Key",
+    "Listed",
+    "Outcome",
+    "Record",
+    "Why",
+    # Reports: programs that run jobs themselves
+    "AsyncJobEvents",
+    "JobEvents",
+    "Remove",
+    "RemovePair",
+    "Report",
+    # Readers
+    "Change",
+    "Snapshot",
+    "Watcher",
+    # Workers
+    "FUNCTION",
+    "Beat",
+    "Holder",
+    "WorkerInfo",
+    "queue_name",
+    "rq_job_id",
+    # Settings
+    "Engine",
+    "Settings",
+    "engines",
+    "settings",
+    # Errors, by who must act
+    "BrokerError",
+    "Damaged",
+    "Gone",
+    "Invalid",
+    "JobFailed",
+    "Misconfigured",
+    "NotFound",
+    "Refused",
+    "TimedOut",
+    "Unavailable",
+    "Untrusted",
+]
+
+_HOMES = {
+    "broker.client": ("Broker", "Job"),
+    "broker.config": ("Engine", "Settings", "engines", "settings"),
+    "broker.explain": ("Why",),
+    "broker.holder": ("Holder",),
+    "broker.outcome": ("Listed", "Outcome"),
+    "broker.producer": ("AsyncJobEvents", "JobEvents"),
+    "broker.rules.event": ("Remove", "RemovePair", "Report"),
+    "broker.rules.handoff": ("FUNCTION", "queue_name", "rq_job_id"),
+    "broker.rules.key": ("Key",),
+    "broker.rules.record": ("Record",),
+    "broker.store.beat": ("Beat",),
+    "broker.store.nodes": ("WorkerInfo",),
+    "broker.store.output": ("Chunk",),
+    "broker.store.watch": ("Change", "Snapshot", "Watcher"),
+    "broker.submission": ("JobOptions",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'broker' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME_OF.get(name, "broker.errors")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -69,6 +69,10 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
+        del (
+            dotenv_settings,
+            file_secret_settings,
+        )  # a `.env` or a secrets folder would be a second way
         secrets = InitSettingsSource(settings_cls, _secret_files())
         table = InitSettingsSource(settings_cls, _broker_table())
         return init_settings, env_settings, secrets, table

@@ -73,7 +73,9 @@ class Ledger:
         if verdict.outcome != APPLIED:
             if verdict.record is not None:
                 self.records[event.key] = verdict.record
-            rev = verdict.record.submit_rev if verdict.record and verdict.rule == "submitted" else ""
+            rev = (
+                verdict.record.submit_rev if verdict.record and verdict.rule == "submitted" else ""
+            )
             return Answer(verdict.outcome, verdict.rule, rev)
         if role := getattr(event, "role", ""):
             self.terms[role] = max(self.terms.get(role, 0), getattr(event, "term", 0))
@@ -96,18 +98,25 @@ class Ledger:
 
     def _log(self, kind: str, job: str, step: Step, by: str, generation: int) -> str:
         rev = f"{len(self.log) + 1}-0"
-        self.log.append(Entry(rev, kind, job, step.rule, by, generation if step.record is None else 0, step.record))
+        self.log.append(
+            Entry(
+                rev, kind, job, step.rule, by, generation if step.record is None else 0, step.record
+            )
+        )
         return rev
 
     def _list(self, key: Key, now: int) -> None:
         record = self.records.get(key)
-        for listing, score in (
-            (self.live, record and index.live_score(record)),
-            (self.done, record and index.done_score(record, now)),
-            (self.ready, record and index.ready_score(record, now)),
-            (self.delayed, record and index.delayed_score(record, now)),
-        ):
+        for listing in (self.live, self.done, self.ready, self.delayed):
             listing.pop(key, None)
+        if record is None:
+            return
+        for listing, score in (
+            (self.live, index.live_score(record)),
+            (self.done, index.done_score(record, now)),
+            (self.ready, index.ready_score(record, now)),
+            (self.delayed, index.delayed_score(record, now)),
+        ):
             if score is not None:
                 listing[key] = score
 
@@ -115,7 +124,9 @@ class Ledger:
         """The broad removal: each record of the pair that is not newer, and the pair itself for those unseen."""
         if not valid_removal(event, now):
             return Answer(REFUSED, "invalid")
-        shared = sorted((key for key in self.records if key.pair == event.pair), key=lambda key: key.member)
+        shared = sorted(
+            (key for key in self.records if key.pair == event.pair), key=lambda key: key.member
+        )
         standing = self.tombstones.get(event.pair, 0)
         rules, rev = set(), ""
         for key in shared:
@@ -135,7 +146,9 @@ class Ledger:
         if not rev:
             rev = self._log("remove", event.pair, Step("removed", None), event.by, generation)
         self._bury(event.pair, generation)
-        return Answer(APPLIED, "remove_requested" if rules == {"remove_requested"} else "removed", rev)
+        return Answer(
+            APPLIED, "remove_requested" if rules == {"remove_requested"} else "removed", rev
+        )
 
     def _bury(self, member: str, generation: int) -> None:
         self.tombstones[member] = max(generation, self.tombstones.get(member, 0))

@@ -1,0 +1,214 @@
+"""Broker: the way in for programs. Every call is one sentence of the rules, said to the store.
+
+A call raises `Invalid`, `NotFound`, `Refused`, `Unavailable` (see `broker.errors`); where an event may rightly be
+refused, as in `report` and `cancel`, the call returns an `Outcome` instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+from broker.catalog import Catalog
+from broker.errors import JobFailed, Refused
+from broker.outcome import Outcome
+from broker.reporting import Reported, Reporter, name_of, report_many, stamped
+from broker.rules.event import Event, Intent, Remove, RemovePair, Submit
+from broker.rules.key import ID_BYTES_MAX, Key, check_name, check_part
+from broker.rules.record import REPORTED, Record
+from broker.rules.wire import parse_event
+from broker.store.nodes import WorkerInfo
+from broker.store.output import Chunk
+from broker.submission import JobOptions, NewIds, Options, make_submit, new_event_id
+
+_new_ids = NewIds()
+
+
+class Broker(Catalog):
+    """A client of one namespace on one Redis: a catalog that may also write. Thread-safe; a context manager."""
+
+    # --- submitting and reporting ----------------------------------------------------------------
+
+    def submit(
+        self,
+        engine: str,
+        payload: Any = None,
+        *,
+        origin: str | None = None,
+        id: str | None = None,
+        run: str = "",
+        **options: Unpack[JobOptions],
+    ) -> Job:
+        """Accept a job for our workers: `payload` is any JSON of at most 1 MiB.
+
+        Options are those of `JobOptions`: priority, attempts, timeout and delay (seconds), at_most_once, model,
+        requester. The id is the idempotency: the same id with the same payload is the same job, with another
+        payload `Refused("conflict")`.
+        """
+        [job] = self._submit(engine, [(id, payload)], origin, run, Options(**options))
+        return job
+
+    def submit_many(
+        self,
+        engine: str,
+        payloads: Iterable[Any],
+        *,
+        origin: str | None = None,
+        run: str = "",
+        **options: Unpack[JobOptions],
+    ) -> list[Job]:
+        """`submit` for each payload, a batch a call; options are shared."""
+        return self._submit(
+            engine, [(None, payload) for payload in payloads], origin, run, Options(**options)
+        )
+
+    def _submit(
+        self,
+        engine: str,
+        wanted: list[tuple[str | None, Any]],
+        origin: str | None,
+        run: str,
+        options: Options,
+    ) -> list[Job]:
+        now = self.store.clock.now()
+        origin = self.config.node if origin is None else origin
+        events = [
+            make_submit(
+                Key.of(origin, engine, run, _new_ids.next(now) if id is None else id),
+                payload,
+                options,
+                now=now,
+                by="user",
+            )
+            for id, payload in wanted
+        ]
+        return self._accept(events)
+
+    def _accept(self, events: list[Submit]) -> list[Job]:
+        for event, answer in zip(events, self.view.apply(events), strict=True):
+            if not Outcome.of(event.key, answer).ok:
+                raise Refused(answer.rule, f"{event.key} was not accepted: {answer.rule}")
+        return [Job(self, event.key) for event in events]
+
+    def report(self, event: Mapping[str, Any] | Reported) -> Outcome:
+        """Tell one event of a job that somebody else runs, as native JSON or as an event. Raises Invalid."""
+        made = stamped(parse_event(event) if isinstance(event, Mapping) else event)
+        [answer] = self.view.apply([made])
+        return Outcome.of(name_of(made), answer)
+
+    def report_many(
+        self, events: Iterable[Mapping[str, Any] | Reported | Outcome]
+    ) -> Iterator[Outcome]:
+        """The outcome of each event, in order, in bounded memory; an event out of bounds is refused `invalid`."""
+        return report_many(self.view, events)
+
+    def reporter(self) -> Reporter:
+        """For a stream of events whose pauses matter: add, and flush when it is full or quiet."""
+        return Reporter(self.view)
+
+    # --- wishes ----------------------------------------------------------------------------------
+
+    def cancel(self, key: Key | str, *, force: bool = False) -> Outcome:
+        """Wish that the job ends. A running one is asked to stop; `force` ends it at once and fences its worker."""
+        key = self._key(key)
+        return self._say(key, Intent(key=key, force=force, event_id=new_event_id(), by="user"))
+
+    def remove(self, key: Key | str, *, force: bool = False) -> Outcome:
+        """Remove exactly this job; a running one is first asked to end, unless `force`."""
+        key = self._key(key)
+        return self._say(key, Remove(key=key, force=force, event_id=new_event_id(), by="user"))
+
+    def remove_pair(self, origin: str, id: str, *, force: bool = False) -> Outcome:
+        """Remove every engine and run that shares (origin, id), seen or not yet seen."""
+        check_name("origin", origin)
+        check_part("id", id, ID_BYTES_MAX)
+        event = RemovePair(origin=origin, id=id, force=force, event_id=new_event_id(), by="user")
+        return self._say(name_of(event), event)
+
+    def retry(self, key: Key | str) -> Job:
+        """Submit an ended job anew: a new id, the same payload and options, `retry_of` naming the old one.
+
+        Raises Refused: `not_ours`, `not_terminal`, or `expired` where its payload is gone.
+        """
+        key = self._key(key)
+        record = self.get(key)
+        if record.kind == REPORTED:
+            raise Refused("not_ours", f"{key} is reported: its origin runs it")
+        if not record.ended:
+            raise Refused("not_terminal", f"{key} has not ended: it is {record.state}")
+        if not self.view.has_spec(key):
+            raise Refused("expired", f"the payload of {key} is gone")
+        now = self.store.clock.now()
+        options = Options(
+            priority=record.priority,
+            attempts=record.attempts,
+            timeout=record.timeout / 1000 or None,
+            at_most_once=bool(record.at_most_once),
+            model=record.model,
+            requester=record.requester,
+        )
+        anew = key._replace(id=_new_ids.next(now))
+        event = make_submit(
+            anew, self.view.spec(key), options, now=now, by="user", retry_of=str(key)
+        )
+        return self._accept([event])[0]
+
+    # --- the fleet -------------------------------------------------------------------------------
+
+    def flag_node(self, node: str, flag: str | None) -> None:
+        """Mark a node `drained` (nothing new) or `dead`, or clear its flag."""
+        self.fleet.set_flag(check_name("node", node), flag)
+
+    def remove_node(self, node: str) -> None:
+        """Forget a node."""
+        self.fleet.remove(check_name("node", node))
+
+    def beat(self, worker: WorkerInfo) -> None:
+        """Say that a worker lives."""
+        self.fleet.beat(worker)
+
+    def leave(self, worker: str) -> None:
+        """Say that a worker ends."""
+        self.fleet.leave(worker)
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _say(self, name: Key | str, event: Event) -> Outcome:
+        [answer] = self.view.apply([event])
+        return Outcome.of(name, answer)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A submitted job, as its submitter holds it."""
+
+    broker: Broker
+    key: Key
+
+    def record(self) -> Record:
+        """What is known of it now; raises NotFound."""
+        return self.broker.get(self.key)
+
+    def wait(self, timeout: float | None = None) -> Record | None:
+        """Block until it ends; see `Broker.wait`."""
+        return self.broker.wait(self.key, timeout)
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait, then give what it returned; see `Broker.result`."""
+        if self.wait(timeout) is None:
+            raise JobFailed(f"{self.key} was removed")
+        return self.broker.result(self.key)
+
+    def cancel(self, *, force: bool = False) -> Outcome:
+        """Wish that it ends; see `Broker.cancel`."""
+        return self.broker.cancel(self.key, force=force)
+
+    def output(self, after: str = "0-0") -> list[Chunk]:
+        """Its progress and output; see `Broker.output`."""
+        return self.broker.output(self.key, after)
+
+    @property
+    def id(self) -> str:
+        """The id part of its key."""
+        return self.key.id

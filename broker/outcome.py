@@ -1,0 +1,55 @@
+"""What the client's calls give back: plain values, each with its JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from broker.rules.key import Key
+from broker.rules.record import Record, to_json
+from broker.rules.verdict import APPLIED, DUPLICATE, Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The answer to one event: `applied`, `duplicate`, `refused` or `error`, and the rule that gave it."""
+
+    key: str
+    outcome: str
+    rule: str
+    rev: str = ""
+
+    @classmethod
+    def of(cls, key: Key | str, answer: Answer) -> Outcome:
+        """The answer, with the name of the job that it is about."""
+        return cls(str(key), *answer)
+
+    @property
+    def applied(self) -> bool:
+        """Whether the event changed something now."""
+        return self.outcome == APPLIED
+
+    @property
+    def ok(self) -> bool:
+        """Whether what the event says holds: applied now, or before (a re-sent one finds its own answer)."""
+        return self.outcome in (APPLIED, DUPLICATE)
+
+    def to_json(self) -> dict[str, str]:
+        return {"key": self.key, "outcome": self.outcome, "rule": self.rule, "rev": self.rev}
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One line of a job list. `suspect` marks a running job whose holder misses its beats: `running?`."""
+
+    key: Key
+    record: Record
+    suspect: bool = False
+
+    @property
+    def shown_state(self) -> str:
+        """The state as people see it: a guess ends in `~`, a doubt in `?`."""
+        return self.record.state + ("~" if self.record.inferred else "?" if self.suspect else "")
+
+    def to_json(self) -> dict[str, Any]:
+        return to_json(self.key, self.record) | {"suspect": self.suspect}
