@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from broker.store.watch import Change, Snapshot, Watcher
     from broker.submission import JobOptions
 
-__all__ = [
+__all__ = [  # noqa: RUF022 - grouped: it reads as a table of contents
     # Client
     "Broker",
     "Job",
