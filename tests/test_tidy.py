@@ -1,0 +1,227 @@
+"""The house rules that a machine can hold: who may import whom, how large a file may be, what stands at its head."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from broker.store import scripts
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("broker", "workers")
+SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+SCRIPTS = sorted((ROOT / "broker/store/lua").rglob("*.lua"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+
+CLIENT = {
+    "broker.catalog", "broker.client", "broker.explain", "broker.holder", "broker.outcome",
+    "broker.producer", "broker.reporting", "broker.submission",
+}  # fmt: skip
+
+#: Ring -> what of ours it may import. The first prefix that fits a module is its ring.
+RINGS: dict[str, set[str]] = {
+    "broker.errors": set(),
+    "broker.rules": {"broker.errors", "broker.rules"},
+    "broker.config": {"broker.errors", "broker.rules"},
+    "broker.store": {"broker.errors", "broker.config", "broker.rules", "broker.store"},
+    "broker.roles": {
+        "broker.errors",
+        "broker.config",
+        "broker.rules",
+        "broker.store",
+        "broker.roles",
+    },
+    "broker.cli.up": {
+        "broker",
+        "broker.errors",
+        "broker.config",
+        "broker.store.server",
+        "broker.roles",
+        "broker.cli",
+    },
+    "broker.cli.serve": {
+        "broker",
+        "broker.errors",
+        "broker.config",
+        "broker.store",
+        "broker.roles",
+        "broker.cli",
+    },
+    "broker.cli": {
+        "broker",
+        "broker.errors",
+        "broker.config",
+        "broker.rules",
+        "broker.cli",
+        *CLIENT,
+    },
+    "broker.web": {
+        "broker",
+        "broker.errors",
+        "broker.config",
+        "broker.rules",
+        "broker.web",
+        *CLIENT,
+    },
+    "broker.testing": {
+        "broker",
+        "broker.errors",
+        "broker.config",
+        "broker.rules",
+        "broker.store",
+        *CLIENT,
+    },
+    **{
+        name: {"broker.errors", "broker.config", "broker.rules", "broker.store", *CLIENT}
+        for name in CLIENT
+    },
+    "broker": {
+        "broker.errors",
+        "broker.config",
+        "broker.rules",
+        "broker.store",
+        "broker.producer",
+        *CLIENT,
+    },
+    "workers": {"broker", "workers"},
+}
+
+#: Foreign packages -> the only places that may import them.
+FOREIGN = {
+    "redis": ("broker.store", "workers"),
+    "rq": ("broker.roles.dispatcher", "workers"),
+    "fakeredis": ("broker.testing",),
+    "pytest": ("broker.testing",),
+    "typer": ("broker.cli",),
+    "rich": ("broker.cli",),
+}
+
+#: What the pure ring may use of the standard library: nothing that has a clock, chance or the world behind it.
+PURE = {
+    "__future__", "collections", "collections.abc", "dataclasses", "datetime", "functools", "hashlib", "itertools",
+    "json", "math", "re", "typing",
+}  # fmt: skip
+
+LINES_MAX = 300
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(path: Path) -> list[str]:
+    """Every module that a file names in an import, late ones and those for type checkers included."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            submodules = [f"{node.module}.{alias.name}" for alias in node.names]
+            modules = [name for name in submodules if is_module(name)]
+            found += modules or [node.module or ""]
+    return found
+
+
+def is_module(name: str) -> bool:
+    path = ROOT.joinpath(*name.split("."))
+    return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
+
+
+def within(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith(prefix + ".")
+
+
+def ring_of(name: str) -> str:
+    return max((ring for ring in RINGS if within(name, ring)), key=len)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_imports_point_inward(path: Path) -> None:
+    name = name_of(path)
+    allowed = RINGS[ring_of(name)]
+    for target in imports_of(path):
+        if target.split(".")[0] in PACKAGES:
+            exact = target in allowed
+            assert exact or any(within(target, ring) for ring in allowed - {"broker"}), (
+                f"{name} imports {target}"
+            )
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_foreign_packages_have_one_home(path: Path) -> None:
+    name = name_of(path)
+    for target in imports_of(path):
+        homes = FOREIGN.get(target.split(".")[0])
+        assert homes is None or any(within(name, home) for home in homes), (
+            f"{name} imports {target}"
+        )
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "broker/rules").glob("*.py")), ids=name_of)
+def test_the_rules_are_pure(path: Path) -> None:
+    for target in imports_of(path):
+        assert target in PURE or target.startswith("broker."), f"{name_of(path)} imports {target}"
+        assert target.split(".")[0] in sys.stdlib_module_names | {"broker"}
+
+
+@pytest.mark.parametrize(
+    "path", SOURCES + SCRIPTS + TESTS, ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_files_stay_small(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= LINES_MAX
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_modules_say_their_one_job(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_every_module_is_used(path: Path) -> None:
+    """A module that nothing imports is dead, but for the doors: entry points and what is called by a dotted name."""
+    name = name_of(path)
+    doors = (
+        "broker",
+        "broker.testing",
+        "broker.cli.__main__",
+        "workers",
+        "workers.run",
+        "workers.__main__",
+    )
+    if name in doors or path.name == "__init__.py":
+        return
+    elsewhere = [other for other in SOURCES if other != path]
+    named = any(
+        f'"{name}"' in other.read_text() or name in imports_of(other) for other in elsewhere
+    )
+    assert named, f"nothing imports {name}"
+
+
+@pytest.mark.parametrize("name", scripts.names())
+def test_scripts_carry_their_contract(name: str) -> None:
+    source = scripts.source(name)
+    assert source.text.startswith("--- ")
+    assert source.sections == ("KEYS", "ARGV", "RETURNS", "WRITES")
+    assert source.keys
+
+
+def test_nothing_is_left_to_do() -> None:
+    banned = re.compile(r"\b(?:TO" + "DO|FIX" + "ME|X" + "XX)\\b")
+    for path in SOURCES + SCRIPTS + TESTS:
+        assert not banned.search(path.read_text()), f"{path} holds an unfinished note"
+
+
+def test_only_the_loop_and_the_waiters_sleep() -> None:
+    """A sleep elsewhere is a state waited for: wait on a condition with a deadline."""
+    sleepers = {"broker.roles.loop", "broker.holder", "broker.store.server"}
+    for path in SOURCES:
+        name = name_of(path)
+        if within(name, "workers") or name in sleepers:
+            continue
+        assert "time.sleep(" not in path.read_text(), f"{name} sleeps"
