@@ -1,0 +1,192 @@
+-- An origin's books: log, indexes, tombstones, answers: the twin of broker/rules/ledger.py and index.py.
+
+local LOG, META, LIVE, DONE, READY, DELAYED, IDS, GONE, SEEN, SEEN_OLD = unpack(KEYS, 1, 10)
+
+-- One step of priority outweighs every difference in time.
+local PRIORITY_STEP = 4398046511104
+
+local book = {}
+
+-- Read every fixed key by its type, then write for the first time: whatever is wrong shows before anything changed.
+local function open_books()
+  book.log_length = call('XLEN', LOG)
+  for _, zset in ipairs({LIVE, DONE, READY, DELAYED, IDS}) do call('ZCARD', zset) end
+  book.tombstones, book.answers, book.answers_old = call('ZCARD', GONE), call('HLEN', SEEN), call('HLEN', SEEN_OLD)
+  local meta = call('HMGET', META, 'epoch', 'rev', 'horizon', 'turned_at')
+  book.epoch, book.horizon, book.turned_at = meta[1], number(meta[3]), number(meta[4])
+  book.rev = meta[2]
+  if not book.rev then
+    local last = call('XREVRANGE', LOG, '+', '-', 'COUNT', 1)
+    book.rev = last[1] and last[1][1] or '0-0'
+  end
+  book.rev_before = book.rev
+  call('HSET', META, 'rev', book.rev)
+end
+
+local function close_books()
+  if book.rev ~= book.rev_before then call('HSET', META, 'rev', book.rev) end
+end
+
+-- The log -----------------------------------------------------------------------------------------------------------
+
+-- `XADD log id event <kind> job <job> field value ...`: the names stand, the values change with each entry.
+local entry = {LOG, '*', 'event', '', 'job', ''}
+for i = 1, #PROJECTION do
+  entry[2 * i + 5], entry[2 * i + 6] = PROJECTION[i], ''
+end
+
+-- A log that is new, or was lost, gets a new epoch. Its first id stays above the last rev known.
+local function next_id()
+  if book.epoch and (book.log_length > 0 or call('EXISTS', LOG) == 1) then return '*' end
+  call('HSET', META, 'epoch', EPOCH, 'floor', book.rev)
+  book.epoch = EPOCH
+  if book.log_length > 0 then return '*' end
+  local last_ms = tonumber(string.match(book.rev, '^%d+'))
+  return string.format('%.0f-0', math.max(NOW, last_ms + 1))
+end
+
+local function add(event)
+  entry[2] = next_id()
+  entry[4], entry[6] = event.kind == 'remove_pair' and 'remove' or event.kind, event.job
+  book.rev = call('XADD', unpack(entry))
+  book.log_length = book.log_length + 1
+  return book.rev
+end
+
+-- Log a record's projection. Also gives the fields and values in which it differs from `before`, for its hash.
+local function log_record(event, before, after)
+  local changes, size = {}, 0
+  for i = 1, #PROJECTION do
+    local name = PROJECTION[i]
+    local value = after[name] or ''
+    entry[2 * i + 6] = value
+    if value ~= (before and before[name] or '') then
+      changes[size + 1], changes[size + 2] = name, value
+      size = size + 2
+    end
+  end
+  local rev = add(event)
+  changes[size + 1], changes[size + 2] = 'rev', rev
+  if after.last_seen and not (before and before.last_seen == after.last_seen) then
+    changes[size + 3], changes[size + 4] = 'last_seen', after.last_seen
+  end
+  return rev, changes
+end
+
+-- Log that a job, or every job of a pair, is gone up to a generation.
+local function log_gone(event, rule, generation)
+  local told = {created_at = text(generation), rule = rule, by = event.by}
+  for i = 1, #PROJECTION do entry[2 * i + 6] = told[PROJECTION[i]] or '' end
+  return add(event)
+end
+
+-- The indexes: a function of the record alone ------------------------------------------------------------------------
+
+-- `engine/run/id` as `id/engine/run`: so all that share an id lie side by side.
+local function member_of(job)
+  return (string.gsub(job, '^(.*/.*)/([^/]*)$', '%2/%1'))
+end
+
+local function list_ready(job, record)
+  local due = number(record.due)
+  if due > NOW then
+    call('ZADD', DELAYED, record.due, job)
+  else
+    local score = math.max(number(record.created_at), due) - number(record.priority) * PRIORITY_STEP
+    call('ZADD', READY, string.format('%.0f', score), job)
+  end
+end
+
+-- List a job by what it became (nil: it is gone), and nowhere else. Writes only what differs.
+local function list(job, before, after)
+  local was_live, is_live = before and not ended(before), after and not ended(after)
+  if is_live and not (was_live and before.created_at == after.created_at) then
+    call('ZADD', LIVE, after.created_at, job)
+  elseif was_live and not is_live then
+    call('ZREM', LIVE, job)
+  end
+  if after and not is_live then
+    call('ZADD', DONE, number(after.completed_at) > 0 and after.completed_at or text(NOW), job)
+  elseif before and not was_live then
+    call('ZREM', DONE, job)
+  end
+  if before and is_ready(before) then
+    call('ZREM', READY, job)
+    if number(before.due) > 0 then call('ZREM', DELAYED, job) end
+  end
+  if after and is_ready(after) then list_ready(job, after) end
+  if after and not before then
+    call('ZADD', IDS, 0, member_of(job))
+  elseif before and not after then
+    call('ZREM', IDS, member_of(job))
+  end
+end
+
+-- Tombstones -----------------------------------------------------------------------------------------------------------
+
+-- The generations up to which the identity, and its pair, are gone; 0 = not.
+local function tombstones(job)
+  if book.tombstones == 0 then return 0, 0 end
+  local scores = call('ZMSCORE', GONE, job, string.match(job, '[^/]*$'))
+  return number(scores[1]), number(scores[2])
+end
+
+local function bury(member, generation)
+  if generation > number(call('ZSCORE', GONE, member)) then
+    book.tombstones = book.tombstones + call('ZADD', GONE, text(generation), member)
+  end
+  while book.tombstones > TOMBSTONES_MAX do
+    local lowest = call('ZPOPMIN', GONE)
+    book.tombstones = book.tombstones - 1
+    if number(lowest[2]) > book.horizon then
+      book.horizon = number(lowest[2])
+      call('HSET', META, 'horizon', text(book.horizon))
+    end
+  end
+end
+
+-- Answers and terms ----------------------------------------------------------------------------------------------------
+
+-- What an explicit event_id leaves: bound to identity and generation.
+local function event_mark(event)
+  if event.event_id == '' then return nil end
+  return event.job .. ' ' .. (event.created_at or event.removed_at or '0') .. ' #' .. event.event_id
+end
+
+-- What an unnumbered report leaves.
+local function shape_mark(event)
+  return event.job .. ' ' .. event.created_at .. ' ' .. event.state .. ' ' .. event.node
+end
+
+local function answer_of(mark)
+  local answer = book.answers > 0 and call('HGET', SEEN, mark)
+  return answer or (book.answers_old > 0 and call('HGET', SEEN_OLD, mark))
+end
+
+-- Written last: a mark without its write would swallow the retry.
+local function remember(event, mark, rule, rev)
+  local answer = rule .. ' ' .. rev
+  if mark then book.answers = book.answers + call('HSET', SEEN, mark, answer) end
+  if event.kind == 'report' and number(event.seq) == 0 then
+    book.answers = book.answers + call('HSET', SEEN, shape_mark(event), answer)
+  end
+  if book.answers >= ANSWERS_MAX and NOW - book.turned_at >= ANSWERS_MS_MIN then
+    call('UNLINK', SEEN_OLD)
+    call('RENAME', SEEN, SEEN_OLD)
+    call('HSET', META, 'turned_at', text(NOW))
+    book.turned_at, book.answers_old, book.answers = NOW, book.answers, 0
+  end
+end
+
+local function term_of(role)
+  book[role] = book[role] or number(call('HGET', META, 'term:' .. role))
+  return book[role]
+end
+
+local function raise_term(event)
+  local role = ROLE[event.kind]
+  if role and number(event.term) > term_of(role) then
+    book[role] = number(event.term)
+    call('HSET', META, 'term:' .. role, text(book[role]))
+  end
+end
