@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from broker.rules.key import Key
 from broker.store.connection import redis_errors
 from broker.store.store import Store
@@ -16,7 +18,7 @@ def ready(store: Store, origin: str, count: int) -> list[Key]:
         return []
     with redis_errors():
         members = store.client.zrange(store.keys.of(origin).ready, 0, count - 1)
-    return [Key.of_job(origin, member.decode()) for member in members]
+    return [Key.of_job(origin, job) for job in _texts(members)]
 
 
 def move_due(store: Store, origin: str, now: int) -> int:
@@ -24,8 +26,12 @@ def move_due(store: Store, origin: str, now: int) -> int:
     books = store.keys.of(origin)
     with redis_errors():
         members = store.client.zrangebyscore(books.delayed, "-inf", now, start=0, num=DUE_MAX)
-    if not members:
+    jobs = _texts(members)
+    if not jobs:
         return 0
-    jobs = [member.decode() for member in members]
     keys = [books.delayed, books.ready, *(books.of_job(job).job for job in jobs)]
     return int(store.scripts.run("due", keys, [now, *jobs]))
+
+
+def _texts(members: object) -> list[str]:
+    return [member.decode() for member in cast("list[bytes]", members)]

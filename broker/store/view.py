@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 from broker.errors import Damaged, Invalid, Unavailable
 from broker.rules.event import Event, RemovePair, Report, arguments
@@ -126,7 +126,7 @@ class View:
         """The newest refusals of this job, newest first."""
         with redis_errors():
             told = self._store.client.lrange(self._store.keys.of_job(key).refused, 0, -1)
-        return [read_refusal(text.decode()) for text in told]
+        return [read_refusal(text.decode()) for text in cast("list[bytes]", told)]
 
     def spec(self, key: Key) -> Any | None:
         """Payload and extras as they were given, None where they are gone."""
@@ -177,7 +177,8 @@ class View:
         """Page by the last member: unlike paging by rank, that loses none when others come and go."""
         while True:
             with redis_errors():
-                page = self._store.client.zrangebylex(books.ids, low, high, 0, PAGE)
+                found = self._store.client.zrangebylex(books.ids, low, high, 0, PAGE)
+            page = cast("list[bytes]", found)
             for member in page:
                 yield Key.of_member(origin, member.decode())
             if len(page) < PAGE:
