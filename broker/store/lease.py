@@ -1,0 +1,37 @@
+"""Who leads a role, and with which term: the fence against a leader that only believes that it leads.
+
+A lease may lapse unnoticed, so no leader is trusted for holding one. Each term is higher than all before (it is at
+least Redis's time in milliseconds, so that even a Redis that lost its last second never gives one twice), each of a
+leader's writes carries it, and the scripts refuse a lower one than they have seen.
+"""
+
+from __future__ import annotations
+
+from broker.store.store import Store
+
+
+class Lease:
+    """One holder's way to the lead of a role. `holder` must be unique among all processes, now and later."""
+
+    def __init__(self, store: Store, role: str, holder: str, ttl_ms: int) -> None:
+        self._store = store
+        self._keys = [store.keys.leader(role), store.keys.term(role)]
+        self._holder = holder
+        self._ttl_ms = ttl_ms
+
+    def hold(self) -> int:
+        """Take or renew the lease: its term, or 0 while another one holds it. Raises Unavailable."""
+        return self._lease(self._ttl_ms)
+
+    def release(self) -> None:
+        """Let another one lead at once. Does nothing where this one does not hold the lease."""
+        self._lease(0)
+
+    def _lease(self, ttl_ms: int) -> int:
+        args = [self._holder, ttl_ms, self._store.clock.now()]
+        return int(self._store.scripts.run("lease", self._keys, args))
+
+
+def raise_term(store: Store, origin: str, role: str, term: int) -> None:
+    """Have the origin refuse every lower term of the role: a new leader's first act, before its first write there."""
+    store.scripts.run("raise_term", [store.keys.of(origin).meta], [f"term:{role}", term])

@@ -1,0 +1,222 @@
+"""The fleet as it says of itself: beats of workers and nodes, and the operator's flags.
+
+Beats are stamped with Redis's own time, so that a node's wrong clock never makes it look dead or alive. Nothing here
+judges: who is silent for too long is for the readers to derive. It knows no jobs; who forgets a node tells it which
+ones still have some.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from broker.errors import Invalid
+from broker.rules.key import ENGINE_BYTES_MAX, check_name, check_part
+from broker.store.connection import redis_errors
+from broker.store.store import Store
+
+#: A worker or node without beats for so long is forgotten, in milliseconds (24 h).
+SILENCE_MS_MAX = 86_400_000
+WORKER_BYTES_MAX = 256
+
+DRAINED, DEAD = "drained", "dead"
+FLAGS = (DRAINED, DEAD)
+
+_WORKER_FIELDS = ("node", "engine", "pid", "started_at", "slots", "job")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """What a worker says of itself with each beat. `started_at` is epoch milliseconds."""
+
+    name: str
+    node: str
+    engine: str
+    pid: int
+    started_at: int
+    slots: int = 1
+    job: str = ""  #: the key of the job it runs, empty while it waits
+
+    def __post_init__(self) -> None:
+        check_part("worker", self.name, WORKER_BYTES_MAX)
+        check_name("node", self.node)
+        check_part("engine", self.engine, ENGINE_BYTES_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSeen:
+    """A worker by its last beat."""
+
+    name: str
+    node: str
+    engine: str
+    beaten_at: int
+    pid: int
+    job: str
+    slots: int = 1
+    started_at: int = 0
+    silent_ms: int = 0  #: since its last beat
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSeen:
+    """A node by its last beat; `beaten_at` is 0 for one that is only known by its flag."""
+
+    name: str
+    beaten_at: int
+    silent_ms: int
+    flag: str = ""  #: `drained`, `dead` or empty
+    pressure: int = 0
+    models: frozenset[str] = frozenset()
+    workers: tuple[WorkerSeen, ...] = ()
+
+
+class Nodes:
+    """`broker:nodes`, `broker:workers`, their hashes, and `broker:nodeflags`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._client = store.client
+        self._keys = store.keys
+
+    def beat(self, worker: WorkerInfo) -> None:
+        """The worker lives, and so does its node: one round trip. Raises Unavailable."""
+        now = self._store.clock.now()
+        fields = {name: str(getattr(worker, name)) for name in _WORKER_FIELDS}
+        with redis_errors(), self._client.pipeline(transaction=False) as pipe:
+            pipe.zadd(self._keys.workers, {worker.name: now})
+            pipe.zadd(self._keys.nodes, {worker.node: now})
+            pipe.hset(self._keys.worker(worker.name), mapping=fields)
+            pipe.pexpire(self._keys.worker(worker.name), SILENCE_MS_MAX)
+            # Names of workers are never used twice: those of the dead would pile up.
+            pipe.zremrangebyscore(self._keys.workers, 0, now - SILENCE_MS_MAX)
+            pipe.execute()
+
+    def leave(self, worker_name: str) -> None:
+        """The worker ends in good order: it is forgotten at once."""
+        with redis_errors(), self._client.pipeline(transaction=False) as pipe:
+            pipe.zrem(self._keys.workers, worker_name)
+            pipe.delete(self._keys.worker(worker_name))
+            pipe.execute()
+
+    def tell(self, node: str, *, pressure: int = 0, models: Iterable[str] = ()) -> None:
+        """What a node says of itself beside its beats: work that the broker does not know of, and its models."""
+        key = self._keys.node(check_name("node", node))
+        said = {"pressure": str(max(0, pressure)), "models": json.dumps(sorted(models))}
+        with redis_errors(), self._client.pipeline(transaction=False) as pipe:
+            pipe.hset(key, mapping=said)
+            pipe.pexpire(key, SILENCE_MS_MAX)
+            pipe.execute()
+
+    def workers(self, now: int) -> list[WorkerSeen]:
+        """Every worker not yet forgotten, by name; `now` is Redis's time, epoch milliseconds."""
+        with redis_errors():
+            beats = self._client.zrange(self._keys.workers, 0, -1, withscores=True)
+            with self._client.pipeline(transaction=False) as pipe:
+                for name, _ in beats:
+                    pipe.hmget(self._keys.worker(name.decode()), _WORKER_FIELDS)
+                said = pipe.execute()
+        seen = [
+            _worker(name.decode(), int(beaten_at), now, values)
+            for (name, beaten_at), values in zip(beats, said, strict=True)
+            if values[0] is not None  # it left between the two reads
+        ]
+        return sorted(seen, key=lambda worker: worker.name)
+
+    def nodes(self, now: int) -> list[NodeSeen]:
+        """Every node that beat, has workers or a flag, by name, each with its workers."""
+        workers = self.workers(now)
+        flags = self.flags()
+        with redis_errors():
+            beats = {
+                name.decode(): int(beaten_at)
+                for name, beaten_at in self._client.zrange(self._keys.nodes, 0, -1, withscores=True)
+            }
+            names = sorted(beats.keys() | flags.keys() | {worker.node for worker in workers})
+            with self._client.pipeline(transaction=False) as pipe:
+                for name in names:
+                    pipe.hmget(self._keys.node(name), "pressure", "models")
+                said = pipe.execute()
+        of_node: dict[str, list[WorkerSeen]] = {name: [] for name in names}
+        for worker in workers:
+            of_node[worker.node].append(worker)
+        return [
+            NodeSeen(
+                name=name,
+                beaten_at=beats.get(name, 0),
+                silent_ms=max(0, now - beats.get(name, 0)),
+                flag=flags.get(name, ""),
+                pressure=_number(pressure),
+                models=_names(models),
+                workers=tuple(of_node[name]),
+            )
+            for name, (pressure, models) in zip(names, said, strict=True)
+        ]
+
+    def flags(self) -> dict[str, str]:
+        """The operator's word on nodes: `drained` or `dead`."""
+        with redis_errors():
+            found = self._client.hgetall(self._keys.nodeflags)
+        return {name.decode(): flag.decode() for name, flag in found.items()}
+
+    def set_flag(self, node: str, flag: str | None) -> None:
+        """Say `drained` (nothing new), `dead` (gone for good), or None: like any other."""
+        check_name("node", node)
+        if flag not in (*FLAGS, None):
+            raise Invalid(f"a node is {' or '.join(FLAGS)}, not {flag!r}")
+        with redis_errors():
+            if flag is None:
+                self._client.hdel(self._keys.nodeflags, node)
+            else:
+                self._client.hset(self._keys.nodeflags, node, flag)
+
+    def remove(self, node: str) -> bool:
+        """Forget the node, its workers and its flag; whether it was known. One that still beats comes back."""
+        gone = [worker.name for worker in self.workers(0) if worker.node == node]
+        with redis_errors(), self._client.pipeline(transaction=False) as pipe:
+            pipe.zrem(self._keys.nodes, node)
+            pipe.hdel(self._keys.nodeflags, node)
+            pipe.delete(self._keys.node(node), *map(self._keys.worker, gone))
+            if gone:
+                pipe.zrem(self._keys.workers, *gone)
+            known = pipe.execute()
+        return any(known)
+
+    def forget(self, now: int, busy: Collection[str]) -> list[str]:
+        """Let go of the nodes silent for 24 h, but for the `busy` ones, which still have jobs; give their names."""
+        with redis_errors():
+            silent = self._client.zrangebyscore(self._keys.nodes, 0, now - SILENCE_MS_MAX)
+        gone = [name.decode() for name in silent if name.decode() not in busy]
+        return [name for name in gone if self.remove(name)]
+
+
+def _worker(name: str, beaten_at: int, now: int, values: list[Any]) -> WorkerSeen:
+    node, engine, pid, started_at, slots, job = ((value or b"").decode() for value in values)
+    return WorkerSeen(
+        name=name,
+        node=node,
+        engine=engine,
+        beaten_at=beaten_at,
+        pid=_number(pid),
+        job=job,
+        slots=_number(slots) or 1,
+        started_at=_number(started_at),
+        silent_ms=max(0, now - beaten_at),
+    )
+
+
+# What one node wrote wrongly must not blind the readers to all others: it counts as not said.
+
+
+def _number(text: bytes | str | None) -> int:
+    return int(text) if text and text.isdigit() else 0
+
+
+def _names(text: bytes | None) -> frozenset[str]:
+    try:
+        found = json.loads(text or b"[]")
+    except ValueError:
+        return frozenset()
+    return frozenset(map(str, found)) if isinstance(found, list) else frozenset()

@@ -1,0 +1,185 @@
+"""Beats with Redis's time; nodes and workers that come, leave, fall silent and are forgotten."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.errors import Invalid
+from broker.store.nodes import SILENCE_MS_MAX, Nodes, WorkerInfo
+
+
+class MovedClock:
+    """Redis's time, and what the test adds to it."""
+
+    def __init__(self, clock):
+        self.clock = clock
+        self.ahead_ms = 0
+
+    def now(self):
+        return self.clock.now() + self.ahead_ms
+
+
+@pytest.fixture
+def clock(store):
+    store.clock = MovedClock(store.clock)
+    return store.clock
+
+
+@pytest.fixture
+def nodes(store, clock):
+    return Nodes(store)
+
+
+def worker(name="w1", node="node-a", engine="echo", **more):
+    return WorkerInfo(name=name, node=node, engine=engine, pid=4711, started_at=1_000, **more)
+
+
+def test_a_beat_makes_worker_and_node_known_at_redis_time(store, nodes):
+    before = store.clock.now()
+    nodes.beat(worker(job="node-a/echo//7"))
+    after = store.clock.now()
+
+    [seen] = nodes.workers(after)
+    [node] = nodes.nodes(after)
+    assert (seen.name, seen.node, seen.engine, seen.pid) == ("w1", "node-a", "echo", 4711)
+    assert (seen.job, seen.slots, seen.started_at) == ("node-a/echo//7", 1, 1_000)
+    assert before <= seen.beaten_at == node.beaten_at <= after
+    assert seen.silent_ms == after - seen.beaten_at
+    assert (node.name, node.flag, node.workers) == ("node-a", "", (seen,))
+
+
+def test_a_later_beat_counts(clock, nodes):
+    nodes.beat(worker())
+    [first] = nodes.workers(0)
+    clock.ahead_ms += 5_000
+    nodes.beat(worker(job="busy"))
+
+    [second] = nodes.workers(0)
+    assert second.beaten_at >= first.beaten_at + 5_000
+    assert second.job == "busy"
+
+
+def test_a_beat_is_one_round_trip(store, nodes):
+    store.clock.now()
+    sent = []
+    pipeline = store.client.pipeline
+
+    def counted(**how):
+        sent.append(how)
+        return pipeline(**how)
+
+    store.client.pipeline = counted
+    store.client.execute_command = None
+    nodes.beat(worker())
+    assert len(sent) == 1
+
+
+def test_what_a_worker_says_expires(store, nodes):
+    nodes.beat(worker())
+    nodes.tell("node-a", pressure=1)
+
+    assert 0 < store.client.pttl(store.keys.worker("w1")) <= SILENCE_MS_MAX
+    assert 0 < store.client.pttl(store.keys.node("node-a")) <= SILENCE_MS_MAX
+
+
+def test_a_worker_that_leaves_is_forgotten_at_once_and_its_node_stays(store, nodes):
+    nodes.beat(worker("w1"))
+    nodes.beat(worker("w2"))
+    nodes.leave("w1")
+
+    assert [seen.name for seen in nodes.workers(0)] == ["w2"]
+    assert not store.client.exists(store.keys.worker("w1"))
+    nodes.leave("w2")
+    assert [node.name for node in nodes.nodes(0)] == ["node-a"]
+
+
+def test_workers_of_a_node_stand_with_it(nodes):
+    nodes.beat(worker("w1", "node-a"))
+    nodes.beat(worker("w2", "node-b", "ollama"))
+    nodes.beat(worker("w3", "node-a"))
+
+    of_node = {node.name: [seen.name for seen in node.workers] for node in nodes.nodes(0)}
+    assert of_node == {"node-a": ["w1", "w3"], "node-b": ["w2"]}
+
+
+def test_flags_are_set_and_cleared(nodes):
+    nodes.beat(worker())
+    nodes.set_flag("node-a", "drained")
+    nodes.set_flag("node-b", "dead")
+
+    assert nodes.flags() == {"node-a": "drained", "node-b": "dead"}
+    assert [(node.name, node.flag) for node in nodes.nodes(0)] == [
+        ("node-a", "drained"),
+        ("node-b", "dead"),
+    ]
+    nodes.set_flag("node-a", None)
+    assert nodes.flags() == {"node-b": "dead"}
+
+
+@pytest.mark.parametrize("node, flag", [("node-a", "asleep"), ("Node A", "dead")])
+def test_a_wrong_flag_or_name_is_told(nodes, node, flag):
+    with pytest.raises(Invalid):
+        nodes.set_flag(node, flag)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"node": "Node A"}, {"name": ""}, {"engine": ""}, {"engine": "e" * 65}]
+)
+def test_a_beat_with_a_wrong_name_is_told(wrong):
+    with pytest.raises(Invalid):
+        worker(**wrong)
+
+
+def test_a_node_tells_its_pressure_and_models(nodes):
+    nodes.beat(worker())
+    nodes.tell("node-a", pressure=3, models=["llama3:8b", "a, b"])
+
+    [node] = nodes.nodes(0)
+    assert (node.pressure, node.models) == (3, {"llama3:8b", "a, b"})
+
+
+def test_nonsense_about_one_node_does_not_hide_the_others(store, nodes):
+    nodes.beat(worker("w1", "node-a"))
+    nodes.beat(worker("w2", "node-b"))
+    store.client.hset(store.keys.node("node-a"), mapping={"pressure": "high", "models": "{"})
+    store.client.hset(store.keys.worker("w1"), "pid", "x")
+
+    first, second = nodes.nodes(0)
+    assert (first.pressure, first.models, first.workers[0].pid) == (0, frozenset(), 0)
+    assert second.name == "node-b"
+
+
+def test_a_removed_node_leaves_nothing_and_comes_back_with_a_beat(store, nodes):
+    nodes.beat(worker("w1", "node-a"))
+    nodes.beat(worker("w2", "node-b"))
+    nodes.set_flag("node-a", "drained")
+    nodes.tell("node-a", pressure=1)
+
+    assert nodes.remove("node-a")
+    assert not nodes.remove("node-a")
+    assert [node.name for node in nodes.nodes(0)] == ["node-b"]
+    assert nodes.flags() == {}
+    assert not store.client.exists(store.keys.worker("w1"), store.keys.node("node-a"))
+
+    nodes.beat(worker("w1", "node-a"))
+    assert [node.name for node in nodes.nodes(0)] == ["node-a", "node-b"]
+
+
+def test_nodes_silent_for_a_day_are_forgotten_unless_they_have_jobs(clock, nodes):
+    for name in ("node-a", "node-b"):
+        nodes.beat(worker(f"w-{name}", name))
+    later = clock.now() + SILENCE_MS_MAX + 1
+    clock.ahead_ms += SILENCE_MS_MAX + 1
+    nodes.beat(worker("w-node-c", "node-c"))
+
+    assert nodes.forget(later - 1_000, busy=()) == []
+    assert nodes.forget(later, busy={"node-b"}) == ["node-a"]
+    assert [node.name for node in nodes.nodes(later)] == ["node-b", "node-c"]
+
+
+def test_workers_silent_for_a_day_go_with_the_next_beat(store, clock, nodes):
+    nodes.beat(worker("w1"))
+    clock.ahead_ms += SILENCE_MS_MAX + 10
+    nodes.beat(worker("w2"))
+
+    assert store.client.zrange(store.keys.workers, 0, -1) == [b"w2"]
