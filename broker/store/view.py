@@ -128,13 +128,25 @@ class View:
             told = self._store.client.lrange(self._store.keys.of_job(key).refused, 0, -1)
         return [read_refusal(text.decode()) for text in cast("list[bytes]", told)]
 
-    def spec(self, key: Key, gone: Any = None) -> Any:
-        """Payload and extras as they were given, `gone` where they are no more."""
-        return self._json(self._store.keys.of_job(key).spec, gone)
+    def spec(self, key: Key) -> Any:
+        """Payload and extras as they were given, None where they are gone."""
+        return self._json(self._store.keys.of_job(key).spec)
 
-    def result(self, key: Key, gone: Any = None) -> Any:
-        """The result, or the whole error of a failed job; `gone` where there is none, or no more."""
-        return self._json(self._store.keys.of_job(key).result, gone)
+    def result(self, key: Key) -> Any:
+        """The result, or the whole error of a failed job; None where there is none, or no more."""
+        return self._json(self._store.keys.of_job(key).result)
+
+    def has_spec(self, key: Key) -> bool:
+        """Whether payload or extras are still kept."""
+        return self._exists(self._store.keys.of_job(key).spec)
+
+    def has_result(self, key: Key) -> bool:
+        """Whether a result is still kept: it may be null."""
+        return self._exists(self._store.keys.of_job(key).result)
+
+    def _exists(self, name: str) -> bool:
+        with redis_errors():
+            return bool(self._store.client.exists(name))
 
     def tombstone(self, key: Key) -> int:
         """The generation up to which this identity, or its (origin, id) pair, was removed; 0 = it was not."""
@@ -144,11 +156,11 @@ class View:
             )
         return max(int(score or 0) for score in scores)
 
-    def _json(self, name: str, gone: Any) -> Any:
+    def _json(self, name: str) -> Any:
         with redis_errors():
             raw = self._store.client.get(name)
         try:
-            return gone if raw is None else json.loads(raw)
+            return None if raw is None else json.loads(raw)
         except ValueError as wrong:
             raise Damaged(f"{name} holds no JSON: {wrong}") from None
 
