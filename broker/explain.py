@@ -9,7 +9,7 @@ from broker.errors import NotFound
 from broker.outcome import Listed
 from broker.rules.explain import Surroundings, what_next
 from broker.rules.key import Key
-from broker.store.view import Refusal
+from broker.store.refusal import Refusal
 
 if TYPE_CHECKING:
     from broker.catalog import Catalog
@@ -51,20 +51,27 @@ def explain(catalog: Catalog, key: Key) -> Why:
     refusals = catalog.view.refusals(key)
     if record is None and not tombstone and not refusals:
         raise NotFound(f"no job {key} is known, nor that one was removed")
-    if record is None:
-        return Why(key, None, tombstone, refusals, [])
-    [listed] = catalog.list_records([(key, record)])
-    around = _surroundings(catalog, key)
-    return Why(key, listed, tombstone, refusals, what_next(record, around, suspect=listed.suspect))
+    listed = None if record is None else catalog.list_records([(key, record)])[0]
+    around = _surroundings(catalog, key, tombstone, suspect=listed is not None and listed.suspect)
+    return Why(key, listed, tombstone, refusals, what_next(key, record, around))
 
 
-def _surroundings(catalog: Catalog, key: Key) -> Surroundings:
+def _surroundings(catalog: Catalog, key: Key, tombstone: int, *, suspect: bool) -> Surroundings:
     now = catalog.store.clock.now()
-    workers = [seen for seen in catalog.fleet.workers(now) if seen.engine == key.engine]
-    fresh = [seen for seen in workers if now - seen.beaten_at <= catalog.config.budgets.suspect_ms]
+    nodes = catalog.fleet.nodes(now)
+    budget = catalog.config.budgets.suspect_ms
+    fresh = {
+        worker.node
+        for node in nodes
+        for worker in node.workers
+        if worker.engine == key.engine and worker.silent_ms <= budget
+    }
     return Surroundings(
         now=now,
-        offering=tuple(sorted({seen.node for seen in fresh})),
-        flags=catalog.fleet.flags(),
+        suspect=suspect,
+        offering=frozenset(fresh),
+        shut=frozenset(node.name for node in nodes if node.flag),
+        models={node.name: node.models for node in nodes},
+        tombstone=tombstone,
         budgets=catalog.config.budgets,
     )

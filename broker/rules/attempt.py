@@ -1,4 +1,4 @@
-"""The machine of submitted jobs (DESIGN 5.3): desired, observed, attempt.
+"""The machine of submitted jobs: desired, observed, attempt.
 
 Each event is a compare-and-set on the record. A leader acts on what it read before, so it names the rev it saw; a
 holder is fenced by its attempt; the user's wish only climbs. Every applied event counts the job's seq up by one.
@@ -15,10 +15,10 @@ from broker.rules.record import REPORTED, SUBMITTED, Record
 from broker.rules.state import CANCELLED, CLIMB, COMPLETED, FAILED, QUEUED, RUN, RUNNING
 from broker.rules.verdict import Scene, Verdict, applied, buried, duplicate, refused
 
-#: The death of a holder at which a job counts as poison, decided before tries (DESIGN 5.3).
+#: The death of a holder at which a job counts as poison, decided before tries.
 DEATHS_MAX = 3
 
-#: A reported job may be pruned after this silence, in milliseconds (DESIGN section 4: 7 days).
+#: A reported job may be pruned after this silence, in milliseconds (7 days).
 SILENCE_MS_MAX = 7 * 86_400_000
 
 #: Events that also speak of reported jobs; all others are refused `not_ours` there.
@@ -132,7 +132,9 @@ def _finish(record: Record, event: events.Finish, scene: Scene) -> Verdict:
     poison = event.died and seen.deaths >= DEATHS_MAX
     retry = event.state == FAILED and event.retryable and not poison
     if retry and seen.desired == RUN and seen.tries < seen.attempts and not seen.at_most_once:
-        return _offer(seen, event, "requeued", due=event.due, error=event.error, reason=event.reason)
+        return _offer(
+            seen, event, "requeued", due=event.due, error=event.error, reason=event.reason
+        )
     state = CANCELLED if (retry or poison) and seen.desired != RUN else event.state
     return _end(seen, event, scene, "finished", state, "poison" if poison else event.reason)
 

@@ -19,6 +19,9 @@ ENTRY_FIELDS = ("event", "job", *PROJECTION)
 #: Rules after which the job is gone.
 GONE_RULES = frozenset({"removed", "pruned"})
 
+#: Events by which the origin or the holder itself speaks: once applied, each moves last_seen.
+SIGHTINGS = frozenset({"report", "submit", "start", "reassert", "finish"})
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -39,7 +42,9 @@ class Entry:
 
     def key(self, origin: str) -> Key:
         """The job's identity; for a pair, engine and run are empty."""
-        return Key(origin, "", "", decode(self.job)) if self.names_pair else Key.of_job(origin, self.job)
+        if self.names_pair:
+            return Key(origin, "", "", decode(self.job))
+        return Key.of_job(origin, self.job)
 
     def takes(self, key: Key, record: Record) -> bool:
         """Whether this removal takes away that record: for readers that hold it."""
@@ -47,9 +52,19 @@ class Entry:
         return self.record is None and named and record.created_at <= self.generation
 
 
+def dated(rev: str, event: str) -> dict[str, str]:
+    """The fields outside the projection that the position in the log tells: the id begins with Redis's time."""
+    told = {"rev": rev}
+    if event in SIGHTINGS:
+        told["last_seen"] = rev.partition("-")[0]
+    if event == "submit":
+        told["submit_rev"] = rev
+    return told
+
+
 def read_entry(rev: str, found: Mapping[str, str]) -> Entry:
     """Build an entry of a stream entry's fields, as text."""
     gone = found["rule"] in GONE_RULES
-    record = None if gone else from_fields({**found, "rev": rev})
+    record = None if gone else from_fields({**found, **dated(rev, found["event"])})
     generation = int(found["created_at"] or 0) if gone else 0
     return Entry(rev, found["event"], found["job"], found["rule"], found["by"], generation, record)

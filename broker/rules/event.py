@@ -19,7 +19,7 @@ AHEAD_MS_MAX = 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """An origin's word on a job that somebody else runs (DESIGN 5.1)."""
+    """An origin's word on a job that somebody else runs."""
 
     kind: ClassVar[str] = "report"
     key: Key
@@ -41,7 +41,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remove:
-    """The removal of exactly one identity (DESIGN 5.2)."""
+    """The removal of exactly one identity."""
 
     kind: ClassVar[str] = "remove"
     key: Key
@@ -71,7 +71,7 @@ class RemovePair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submit:
-    """A new job for our own workers (DESIGN 5.3)."""
+    """A new job for our own workers."""
 
     kind: ClassVar[str] = "submit"
     key: Key
@@ -234,7 +234,9 @@ class Prune:
 
 
 ByLeader = Place | Unplace | Guess | Requeue | Lost | Prune
-Attempted = Submit | Place | Start | Reassert | Finish | Unplace | Guess | Requeue | Lost | Intent | Prune
+Attempted = (
+    Submit | Place | Start | Reassert | Finish | Unplace | Guess | Requeue | Lost | Intent | Prune
+)
 KeyedEvent = Report | Remove | Attempted
 Event = KeyedEvent | RemovePair
 
@@ -265,8 +267,10 @@ def _text(value: str | int | bool) -> str:
 
 
 def mark(event: KeyedEvent | RemovePair) -> str:
-    """What an explicit event_id leaves among the answers: bound to identity and generation, so that two jobs'
-    equal ids never answer for each other. Empty where the event has none."""
+    """What an explicit event_id leaves among the answers; empty where the event has none.
+
+    Bound to identity and generation, so that two jobs' equal ids never answer for each other.
+    """
     if not event.event_id:
         return ""
     name = event.pair if isinstance(event, RemovePair) else event.key.job

@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 
 from broker.errors import Invalid
 
-#: Origin and node names (DESIGN section 2).
+#: Origin and node names.
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}\Z")
 #: Bounds of the free parts, in bytes of UTF-8.
 ENGINE_BYTES_MAX = 64

@@ -20,7 +20,7 @@ from broker.rules.verdict import APPLIED, DUPLICATE, REFUSED, Answer, Scene, Ste
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much an origin's books remember (DESIGN section 4)."""
+    """How much an origin's books remember."""
 
     tombstones_max: int = 100_000
     answers_max: int = 10_000

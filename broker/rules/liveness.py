@@ -1,4 +1,4 @@
-"""Who is in doubt: derived by readers from the newest beats, never stored (DESIGN section 6)."""
+"""Who is in doubt: derived by readers from the newest beats, never stored."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The merge: what an event makes of a record. `store/lua/merge.lua` is its twin.
 
 Total: every pair of record and event has an answer, and a refused event is handled, never an error. The table is
-DESIGN section 5; reports, removals and the machine of submitted jobs have a module each.
+told in docs/merge.md; reports, removals and the machine of submitted jobs have a module each.
 """
 
 from __future__ import annotations
@@ -22,10 +22,14 @@ def merge(record: Record | None, event: KeyedEvent, scene: Scene) -> Verdict:
     """
     verdict = _decide(record, event, scene)
     after = verdict.record
-    if verdict.steps and after and after.kind == SUBMITTED and after.ended and after.desired == REMOVE:
+    if verdict.steps and after and after.kind == SUBMITTED and _is_to_go(after):
         steps = (*verdict.named().steps, Step("removed", None))
         return verdict._replace(record=None, steps=steps, generation=after.created_at)
     return verdict.named()
+
+
+def _is_to_go(record: Record) -> bool:
+    return record.ended and record.desired == REMOVE
 
 
 def _decide(record: Record | None, event: KeyedEvent, scene: Scene) -> Verdict:

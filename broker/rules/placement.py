@@ -1,4 +1,4 @@
-"""Which node a ready job goes to: late binding, least loaded first (DESIGN section 8)."""
+"""Which node a ready job goes to: late binding, least loaded first."""
 
 from __future__ import annotations
 
@@ -32,7 +32,13 @@ def choose(nodes: Iterable[NodeLoad], engine: str, model: str = "") -> str:
     fitting = [
         node
         for node in nodes
-        if node.open and node.free(engine) > 0 and (not model or not node.models or model in node.models)
+        if node.open
+        and node.free(engine) > 0
+        and (not model or not node.models or model in node.models)
     ]
-    best = min(fitting, key=lambda node: (node.jobs + node.pressure, node.pressure, node.name), default=None)
+    best = min(
+        fitting,
+        key=lambda node: (node.jobs + node.pressure, node.pressure, node.name),
+        default=None,
+    )
     return best.name if best else ""

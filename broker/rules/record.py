@@ -37,7 +37,7 @@ class Record:
     desired: str = RUN
     rule: str = ""  #: the rule that the deciding event was applied by
     by: str = ""  #: who said it
-    guessed_from: str = ""  #: the state that a sweep's guess replaced; empty where the state is no guess
+    guessed_from: str = ""  #: the state that a guess replaced; empty where it is no guess
     guessed_at: int = 0
     attempt: int = 0  #: fencing token: +1 whenever an attempt is given up
     tries: int = 0  #: starts so far, which `attempts` limits
@@ -52,7 +52,7 @@ class Record:
     worker: str = ""
     reason: str = ""  #: why it failed, as one word: lost, poison, timeout, ...
     retry_of: str = ""
-    digest: str = ""  #: of the payload and options: the same id with the same digest is the same job
+    digest: str = ""  #: of the payload: the same id with the same digest is the same job
     rev: str = ""  #: the log id of the deciding event
     submit_rev: str = ""  #: the log id of its submission: the answer to a repeated submit
     last_seen: int = 0
@@ -90,6 +90,10 @@ INTEGERS = frozenset(field.name for field in fields(Record) if field.type == "in
 UNLOGGED = ("rev", "submit_rev", "last_seen", "sightings")
 PROJECTION = tuple(name for name in FIELDS if name not in UNLOGGED)
 
+_SHOWN_FIRST = (
+    "node", "seq", "attempt", "tries", "rev", "created_at", "started_at", "completed_at",
+    "last_seen", "error", "model",
+)  # fmt: skip
 _TIMES = ("created_at", "started_at", "completed_at", "guessed_at", "due", "placed_at", "last_seen")
 
 
@@ -115,11 +119,11 @@ def projection(record: Record) -> dict[str, str]:
 
 
 def to_json(key: Key, record: Record) -> dict[str, Any]:
-    """The record as every face shows it (DESIGN section 9): an unset time or error is None."""
+    """The record as every face shows it: an unset time or error is None."""
     shown: dict[str, Any] = {"key": str(key), "kind": record.kind}
     shown |= key._asdict()
     shown |= {"state": record.state, "inferred": record.inferred, "desired": record.desired}
-    for name in ("node", "seq", "attempt", "tries", "rev", *_TIMES[:3], "last_seen", "error", "model"):
+    for name in _SHOWN_FIRST:
         shown[name] = getattr(record, name)
     for name in FIELDS:
         if name not in ("submit_rev", "digest"):

@@ -1,4 +1,4 @@
-"""Removals (DESIGN 5.2): a tombstone is left also where no record is, so that a late event makes no ghost."""
+"""Removals: a tombstone is left also where no record is, so that a late event makes no ghost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The merge of reports (DESIGN 5.1): the origin's sequence number beats the rank of states."""
+"""The merge of reports: the origin's sequence number beats the rank of states."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ def _older_than_guess(record: Record, report: Report, scene: Scene) -> bool:
 
 def _anew(report: Report, scene: Scene) -> Record:
     """A generation's first record: nothing of an older one survives, the user's wish included."""
-    return _told(
-        Record(kind=REPORTED, state=report.state, created_at=report.created_at, last_seen=scene.now), report
-    )
+    created_at, now = report.created_at, scene.now
+    blank = Record(kind=REPORTED, state=report.state, created_at=created_at, last_seen=now)
+    return _told(blank, report)
 
 
 def _told(record: Record, report: Report) -> Record:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-QUEUED, RUNNING, COMPLETED, FAILED, CANCELLED = "queued", "running", "completed", "failed", "cancelled"
+QUEUED, RUNNING = "queued", "running"
+COMPLETED, FAILED, CANCELLED = "completed", "failed", "cancelled"
 
-#: What a state outranks where an event carries no number (DESIGN section 2).
+#: What a state outranks where an event carries no number.
 RANK = {QUEUED: 1, RUNNING: 2, COMPLETED: 3, FAILED: 3, CANCELLED: 3}
 STATES = tuple(RANK)
 TERMINAL = frozenset({COMPLETED, FAILED, CANCELLED})

@@ -15,7 +15,7 @@ from broker.errors import BrokerError, Damaged, Misconfigured, Unavailable
 #: redis-py re-sends in silence; every event of ours carries a mark or a number, so that a re-send never applies twice.
 RETRIES = 2
 CONNECT_SECONDS_MAX = 1.0
-#: Two re-sends end within 10 s, inside the answers' memory (DESIGN section 5).
+#: Two re-sends end within 10 s, inside the answers' memory.
 ANSWER_SECONDS_MAX = 3.0
 #: A blocking read may block for so long; its socket waits a little more.
 BLOCK_SECONDS_MAX = 5.0
@@ -23,7 +23,11 @@ BLOCK_SECONDS_MAX = 5.0
 VERSION_MIN = (7, 0)
 
 _RETRYABLE = (redis.ConnectionError, redis.TimeoutError)
-_BUSY = ("OOM", "READONLY", "LOADING", "BUSY", "MASTERDOWN", "MISCONF", "NOREPLICAS", "NOPERM", "CLUSTERDOWN", "TRYAGAIN", "UNKILLABLE")
+#: Answers after which nothing was written, and which may be otherwise in a moment.
+_NOT_NOW = (
+    "OOM", "READONLY", "LOADING", "BUSY", "MASTERDOWN", "MISCONF", "NOREPLICAS", "NOPERM",
+    "CLUSTERDOWN", "TRYAGAIN", "UNKILLABLE",
+)  # fmt: skip
 
 
 def connect(url: str) -> redis.Redis:
@@ -67,7 +71,7 @@ def redis_errors() -> Iterator[None]:
         raise Unavailable(f"Redis refuses the login: {_line(denied)}") from denied
     except redis.ResponseError as answer:
         text = _line(answer)
-        if text.startswith(_BUSY) or any(f"-{word}" in text for word in _BUSY):
+        if text.startswith(_NOT_NOW) or any(f"-{word}" in text for word in _NOT_NOW):
             raise Unavailable(f"Redis does not take the call: {text}") from answer
         raise Damaged(f"Redis answered: {text}") from answer
     except redis.RedisError as other:
@@ -85,7 +89,9 @@ def check_version(client: redis.Redis) -> str:
     version = str(info.get("valkey_version") or info.get("redis_version", "0"))
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     if numbers < VERSION_MIN:
-        raise Misconfigured(f"Redis {version} is too old: fleet-broker needs Redis 7.0 or later, or Valkey")
+        raise Misconfigured(
+            f"Redis {version} is too old: fleet-broker needs Redis 7.0 or later, or Valkey"
+        )
     return version
 
 

@@ -1,4 +1,4 @@
-"""Every Redis key of the broker, made here and nowhere else (DESIGN section 4).
+"""Every Redis key of the broker, made here and nowhere else.
 
 All keys of one origin share the hash tag `{origin}`, so that a script touches one slot and Redis Cluster shards by
 origin. A comment gives type and bound.
@@ -20,7 +20,9 @@ class Keys:
 
     def __post_init__(self) -> None:
         if not self.namespace or set(self.namespace) & set("{} \t\r\n"):
-            raise Invalid(f"namespace {self.namespace!r} must not be empty or hold braces or white space")
+            raise Invalid(
+                f"namespace {self.namespace!r} must not be empty or hold braces or white space"
+            )
 
     def of(self, origin: str) -> OriginKeys:
         """The keys of one origin."""
