@@ -11,7 +11,18 @@ class BrokerError(Exception):
 
 
 class Invalid(BrokerError, ValueError):
-    """The caller gave a value outside its bounds; the message names it."""
+    """The caller gave a value outside its bounds; the message names it.
+
+    `key` names the job that it was said of, as far as an event tells; empty elsewhere.
+    """
+
+    def __init__(self, message: str = "", key: str = "") -> None:
+        super().__init__(message)
+        self.key = key
+
+
+class Malformed(Invalid):
+    """The caller sent what is no event at all: no JSON object, or none that names an event we know."""
 
 
 class NotFound(BrokerError, LookupError):
@@ -38,7 +49,9 @@ class Gone(BrokerError):
     """The reader's cursor no longer fits the log of `origin`: it must list that origin again."""
 
     def __init__(self, origin: str, why: str) -> None:
-        super().__init__(f"the log of {origin} no longer holds this position ({why}): list it again")
+        super().__init__(
+            f"the log of {origin} no longer holds this position ({why}): list it again"
+        )
         self.origin = origin
         self.why = why
 
