@@ -5,6 +5,7 @@ It writes nothing, and never answers from a cache: each call reads the records a
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from typing import Any, Self
@@ -21,6 +22,7 @@ from broker.rules.state import COMPLETED
 from broker.store import output
 from broker.store.connection import check_version
 from broker.store.discover import find_url
+from broker.store.doorbell import Doorbell
 from broker.store.log import Log
 from broker.store.nodes import Nodes, NodeSeen, WorkerSeen
 from broker.store.output import Chunk
@@ -178,17 +180,20 @@ class Catalog:
         """
         key = self._key(key)
         deadline = None if timeout is None else time.monotonic() + timeout
-        log = Log(self.store, key.origin)
-        position = log.position()
-        record: Record | None = self.get(key)
-        while record is not None and not record.ended:
-            left_ms = (
-                WAIT_LOOK_MS if deadline is None else int(1000 * (deadline - time.monotonic()))
-            )
-            if left_ms <= 0:
-                raise TimedOut(f"{key} is still {record.state} after {timeout} s")
-            position = log.wait(position, min(left_ms, WAIT_LOOK_MS))
-            record = self.view.get(key)
+        log, bell = Log(self.store, key.origin), Doorbell(self.store.client)
+        rev, record = log.position().rev, self.view.get(key)
+        if record is None:
+            raise NotFound(f"no job {key} is known")
+        try:
+            while record is not None and not record.ended:
+                left_ms = WAIT_LOOK_MS if deadline is None else _ms_until(deadline)
+                if left_ms <= 0:
+                    raise TimedOut(f"{key} is still {record.state} after {timeout} s")
+                bell.wait({log.key: rev}, min(left_ms, WAIT_LOOK_MS))
+                # The position first: what happens after it rings again.
+                rev, record = log.position().rev, self.view.get(key)
+        finally:
+            bell.close()
         return record
 
     def watch(self, origins: list[str] | None = None) -> Watcher:
@@ -201,7 +206,7 @@ class Catalog:
 
     def replay(self, origin: str, until: str | None = None) -> dict[Key, Record]:
         """The list as the log alone tells it, at entry `until` or at its end."""
-        return fold(origin, self.log(origin).entries(until))
+        return fold(origin, self.log(origin).entries(), until or "")
 
     def origins(self) -> list[str]:
         """Every origin that has ever been heard of."""
@@ -217,3 +222,7 @@ class Catalog:
 
     def _key(self, key: Key | str) -> Key:
         return self.find(key) if isinstance(key, str) else key
+
+
+def _ms_until(deadline: float) -> int:
+    return math.ceil(1000 * (deadline - time.monotonic()))

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from broker import Broker
+from broker import settings as settings_of
 from broker.store.server import PrivateRedis
 from broker.store.store import Store
 
@@ -50,3 +52,9 @@ def store(redis_url: str, namespace: str) -> Iterator[Store]:
     made = Store.from_url(redis_url, namespace)
     yield made
     made.close()
+
+
+@pytest.fixture
+def broker(store: Store, namespace: str) -> Broker:
+    """A client on the test's own namespace."""
+    return Broker(store, settings_of(namespace=namespace, node="desk"))
