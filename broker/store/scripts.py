@@ -5,7 +5,7 @@ A script begins with its contract, in comments that this module reads:
     --- What it does, in one sentence or more.
     -- KEYS
     --   log      stream: what the key is
-    --   job...   the last name may end in dots: one or more of these follow
+    --   job...   the last name may end in dots: any number of these follow
     -- ARGV
     --   now      epoch ms
     -- RETURNS
@@ -54,8 +54,8 @@ class Source:
             ("KEYS", self.keys, keys_count),
             ("ARGV", self.args, args_count),
         ):
-            open_end = bool(names) and names[-1].endswith("...")
-            if count < len(names) or (count > len(names) and not open_end):
+            is_open = bool(names) and names[-1].endswith("...")
+            if count < len(names) - is_open or (count > len(names) and not is_open):
                 raise TypeError(
                     f"{self.name}.lua takes {what} {' '.join(names)}, not {count} of them"
                 )
