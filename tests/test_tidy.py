@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.cli.commands import COMMANDS
 from broker.store import scripts
 
 ROOT = Path(__file__).parents[1]
@@ -18,7 +19,7 @@ SCRIPTS = sorted((ROOT / "broker/store/lua").rglob("*.lua"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 CLIENT = {
-    "broker.catalog", "broker.client", "broker.explain", "broker.holder", "broker.outcome",
+    "broker.catalog", "broker.checkup", "broker.client", "broker.explain", "broker.fleet", "broker.holder", "broker.outcome",
     "broker.producer", "broker.reporting", "broker.submission",
 }  # fmt: skip
 
@@ -93,7 +94,7 @@ RINGS: dict[str, set[str]] = {
 #: Foreign packages -> the only places that may import them.
 FOREIGN = {
     "redis": ("broker.store", "workers"),
-    "rq": ("broker.roles.dispatcher", "workers"),
+    "rq": ("broker.roles.handoff", "workers"),
     "fakeredis": ("broker.testing",),
     "pytest": ("broker.testing",),
     "typer": ("broker.cli",),
@@ -103,10 +104,12 @@ FOREIGN = {
 #: What the pure ring may use of the standard library: nothing that has a clock, chance or the world behind it.
 PURE = {
     "__future__", "collections", "collections.abc", "dataclasses", "datetime", "functools", "hashlib", "itertools",
-    "json", "math", "re", "typing",
+    "json", "math", "operator", "re", "typing",
 }  # fmt: skip
 
 LINES_MAX = 300
+#: A test module is one long list of statements: it may be longer.
+TEST_LINES_MAX = 500
 
 
 def name_of(path: Path) -> str:
@@ -174,7 +177,8 @@ def test_the_rules_are_pure(path: Path) -> None:
     "path", SOURCES + SCRIPTS + TESTS, ids=lambda path: str(path.relative_to(ROOT))
 )
 def test_files_stay_small(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= LINES_MAX
+    lines_max = TEST_LINES_MAX if path in TESTS else LINES_MAX
+    assert len(path.read_text().splitlines()) <= lines_max
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
@@ -186,7 +190,9 @@ def test_modules_say_their_one_job(path: Path) -> None:
 def test_every_module_is_used(path: Path) -> None:
     """A module that nothing imports is dead, but for the doors: entry points and what is called by a dotted name."""
     name = name_of(path)
+    commands = {f"broker.cli.{command.module}" for command in COMMANDS.values()}
     doors = (
+        *commands,
         "broker",
         "broker.testing",
         "broker.cli.__main__",

@@ -1,0 +1,113 @@
+"""The checkup: what is wrong, or soon will be, with Redis and the fleet. Findings, the worst first.
+
+It reads and judges; it mends nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from broker.rules.state import QUEUED
+from broker.store.health import Health, read
+
+if TYPE_CHECKING:
+    from broker.catalog import Catalog
+
+OK, WARNING, ERROR = "ok", "warning", "error"
+_ORDER = {ERROR: 0, WARNING: 1, OK: 2}
+
+#: Of maxmemory: above, writes will soon be refused.
+FULL = 0.9
+#: Redis's clock may differ so much from ours, in milliseconds, before people misread times.
+CLOCK_MS_MAX = 2_000
+#: A single answer that takes longer, in milliseconds, makes beats late.
+ANSWER_MS_MAX = 250
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at. `level` is ok, warning or error."""
+
+    level: str
+    topic: str
+    text: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As every face shows it."""
+        return asdict(self)
+
+
+def examine(catalog: Catalog) -> list[Finding]:
+    """Look at the server, the nodes and the jobs that wait; raises Unavailable where no Redis answers."""
+    found = [*judge_server(read(catalog.store)), *_nodes(catalog), *_waiting(catalog)]
+    return sorted(found, key=lambda finding: _ORDER[finding.level])
+
+
+def judge_server(health: Health) -> Iterator[Finding]:
+    """What the server's own words mean for us."""
+    yield Finding(
+        OK, "redis", f"{health.name} {health.version} answers in {health.answer_ms:.1f} ms"
+    )
+    if health.answer_ms > ANSWER_MS_MAX:
+        yield Finding(WARNING, "redis", "it answers slowly: beats may come late")
+    if health.role != "master":
+        yield Finding(ERROR, "role", f"this server is a {health.role}: it takes no writes")
+    if health.policy == "noeviction":
+        yield Finding(OK, "policy", "maxmemory-policy is noeviction")
+    else:
+        level = ERROR if health.used_max or not health.policy.startswith("volatile") else WARNING
+        yield Finding(
+            level,
+            "policy",
+            f"maxmemory-policy is {health.policy}: Redis may drop jobs; set noeviction",
+        )
+    if not health.aof:
+        yield Finding(WARNING, "aof", "appendonly is off: a crash of Redis loses what was accepted")
+    elif not health.aof_ok:
+        yield Finding(
+            ERROR, "aof", "the last write to the append-only file failed: is the disk full?"
+        )
+    else:
+        yield Finding(OK, "aof", "appendonly is on")
+    if health.used_max and health.used > FULL * health.used_max:
+        share = 100 * health.used // health.used_max
+        yield Finding(ERROR, "memory", f"{share} % of maxmemory is used: writes will be refused")
+    if abs(health.clock_ahead_ms) > CLOCK_MS_MAX:
+        seconds = health.clock_ahead_ms / 1000
+        yield Finding(
+            WARNING, "clock", f"the clock of Redis is {seconds:+.1f} s beside this host's"
+        )
+
+
+def _nodes(catalog: Catalog) -> Iterator[Finding]:
+    nodes = catalog.nodes()
+    budget = catalog.config.budgets.suspect_ms
+    for node in nodes:
+        if node.flag:
+            yield Finding(OK, "node", f"{node.name} is {node.flag}")
+        elif node.silent_ms > budget:
+            yield Finding(
+                WARNING, "node", f"{node.name} has been silent for {node.silent_ms / 1000:.0f} s"
+            )
+        else:
+            alive = sum(worker.silent_ms <= budget for worker in node.workers)
+            yield Finding(OK, "node", f"{node.name} is up, {alive} workers")
+    if not nodes:
+        yield Finding(WARNING, "node", "no node has been heard of: no submitted job will run")
+
+
+def _waiting(catalog: Catalog) -> Iterator[Finding]:
+    budget = catalog.config.budgets.suspect_ms
+    offered = {seen.engine for seen in catalog.workers() if seen.silent_ms <= budget}
+    waiting = Counter(
+        job.key.engine
+        for job in catalog.jobs(state=QUEUED)
+        if job.record.ready and job.key.engine not in offered
+    )
+    for engine, count in sorted(waiting.items()):
+        yield Finding(
+            ERROR, "engine", f"{count} jobs wait for engine {engine}, which no node offers"
+        )

@@ -1,0 +1,64 @@
+"""The commands by name: where each lives and what it is for. Imports nothing, so that `broker --help` is instant."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """A function of the command's own name in `module`, and its line in the overview."""
+
+    module: str
+    usage: str
+    help: str
+
+
+#: In the order and the groups of the overview.
+GROUPS: dict[str, dict[str, Command]] = {
+    "Run a fleet": {
+        "up": Command("broker.cli.up", "", "Everything on one machine, on a Redis of its own."),
+        "serve": Command("broker.cli.serve", "", "The broker's roles, on the Redis of REDIS_URL."),
+        "worker": Command("broker.cli.worker", "", "Worker processes for this node's engines."),
+    },
+    "Jobs": {
+        "submit": Command("broker.cli.submit", "ENGINE [JSON|-]", "Hand in a job, or one a line of a file."),
+        "report": Command("broker.cli.report", "[FILE|-]", "Tell what happened to jobs that run elsewhere (JSONL)."),
+        "jobs": Command("broker.cli.jobs", "", "List jobs."),
+        "show": Command("broker.cli.show", "KEY", "All that is known of a job."),
+        "why": Command("broker.cli.why", "KEY", "What decided its state, what was refused, what would change it."),
+        "wait": Command("broker.cli.wait", "KEY", "Wait for a job's end."),
+        "result": Command("broker.cli.wait", "KEY", "Print a job's result."),
+        "cancel": Command("broker.cli.change", "KEY", "Ask for a job's end."),
+        "retry": Command("broker.cli.change", "KEY", "Hand an ended job in again, as a new one."),
+        "remove": Command("broker.cli.change", "KEY", "Take a job off the list, for good."),
+    },
+    "Logs": {
+        "log": Command("broker.cli.log", "ORIGIN", "What happened at an origin, in order."),
+        "replay": Command("broker.cli.log", "ORIGIN", "The job list as the log tells it, now or at an earlier entry."),
+    },
+    "Fleet": {
+        "nodes": Command("broker.cli.nodes", "", "List nodes: slots, load, last beat, flags."),
+        "node": Command("broker.cli.nodes", "drain|resume|dead|remove NODE", "Say what is to become of a node."),
+        "doctor": Command("broker.cli.doctor", "", "Look for what is wrong with Redis and the fleet."),
+    },
+}  # fmt: skip
+
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+
+EPILOGUE = """\
+KEY is origin/engine/run/id, or any end of it that only one job has: 7, ollama/7.
+Listings take -o table|json|jsonl. Redis is REDIS_URL, else a running `broker up`, else port 6379.
+Exit codes: 0 ok, 1 error, 2 usage, 3 not found, 4 refused, 5 timed out, 6 Redis unreachable, 7 the job failed."""
+
+
+def overview() -> str:
+    """What `broker --help` prints."""
+    lines = [
+        "Usage: broker COMMAND [ARGUMENTS]",
+        "",
+        "A job broker for a fleet of machines whose job list is true.",
+    ]
+    for title, group in GROUPS.items():
+        lines += ["", f"{title}:"]
+        lines += [f"  {name:8} {command.help}" for name, command in group.items()]
+    return "\n".join([*lines, "", "broker COMMAND --help tells more.", "", EPILOGUE])
