@@ -1,0 +1,102 @@
+"""What the README shows is what happens: its redis-cli lines are run, its examples executed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from broker import Broker, Holder, WorkerInfo
+from broker.rules.event import Place
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def desk(broker: Broker) -> Broker:
+    """An origin `desk` about which every question has an answer."""
+    report = {"event": "report", "origin": "desk", "engine": "ollama", "id": "7", "created_at": 9}
+    broker.report(report | {"run": "r2", "state": "running", "seq": 2})
+    broker.report(report | {"run": "r2", "state": "queued", "seq": 1})
+    broker.submit("ollama", {"n": 1}, id="8")
+    broker.submit("ollama", {"n": 1}, id="9", delay=3600)
+    job = broker.submit("ollama", {"n": 1}, id="7")
+    broker.view.apply([Place(key=job.key, node="gpu-1", rev=job.record().rev, term=1)])
+    held = Holder(
+        broker,
+        job.key,
+        created_at=job.record().created_at,
+        attempt=1,
+        node="gpu-1",
+        worker="gpu-1-w",
+    )
+    held.start()
+    held.write("half way")
+    held.finish("completed", result={"n": 2})
+    held.finish("failed")
+    broker.submit("ollama", {"n": 1}, id="6").cancel()
+    broker.remove("6")
+    broker.beat(WorkerInfo(name="gpu-1-w", node="gpu-1", engine="ollama", pid=1, started_at=1_000))
+    broker.flag_node("gpu-1", "drained")
+    return broker
+
+
+#: XREAD waits for what comes next: in a quiet second, nothing.
+NOTHING = ""
+
+#: A word that the answer to each line must hold, in the order of the README.
+EXPECTED = [
+    "desk",
+    "ollama//8",
+    "ollama//7",
+    "gpu-1",
+    "rule=terminal event=finish",
+    "removed",
+    NOTHING,
+    "ollama//8",
+    "ollama//9",
+    "7/ollama/r2",
+    "17",
+    "gpu-1-w",
+    "drained",
+    '{"n":2}',
+    "half way",
+]
+
+
+def test_the_ten_questions_are_answered_by_redis_alone(desk: Broker, namespace: str) -> None:
+    lines = [line for block in blocks("redis-cli") for line in block.strip().splitlines()]
+    assert len(lines) == len(EXPECTED)
+    assert len(blocks("redis-cli")) >= 10
+    desk.store.client.zadd(desk.store.keys.of("desk").gone, {"ollama//7": 17})
+    for line, expected in zip(lines, EXPECTED, strict=True):
+        words = shlex.split(line.replace("broker:", f"{namespace}:"))
+        told = told_by(desk.store.client.execute_command(*words))
+        fits = told == "" if expected is NOTHING else expected in told
+        assert fits, f"{line}\n{told}"
+
+
+def told_by(answer: object) -> str:
+    if isinstance(answer, bytes):
+        return answer.decode()
+    if isinstance(answer, dict):
+        return " ".join(f"{told_by(name)} {told_by(value)}" for name, value in answer.items())
+    if isinstance(answer, (list, tuple)):
+        return " ".join(map(told_by, answer))
+    return str(answer)
+
+
+def test_the_engine_of_the_readme_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from broker import engines
+
+    [table] = blocks("toml")
+    (tmp_path / "broker.toml").write_text(table)
+    monkeypatch.setenv("BROKER_CONFIG", str(tmp_path / "broker.toml"))
+    assert engines()["checksum"].slots == tomllib.loads(table)["engines"]["checksum"]["slots"] == 2
