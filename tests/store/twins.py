@@ -11,7 +11,7 @@ from broker.rules.entry import Entry, read_entry
 from broker.rules.event import Event, RemovePair
 from broker.rules.key import Key
 from broker.rules.ledger import Bounds, Ledger
-from broker.rules.record import Record, from_fields, projection
+from broker.rules.record import Record, projection
 from broker.rules.verdict import Answer
 from broker.store.store import Store
 from broker.store.view import View
@@ -60,6 +60,10 @@ class LedgerTwin:
     def record(self, key: Key) -> Record | None:
         return self.ledger.records.get(key)
 
+    def overwrite(self, key: Key, **fields: str) -> None:
+        """Make of a record what no event can make of it."""
+        self.ledger.records[key] = replace(self.ledger.records[key], **fields)
+
     def books(self) -> Books:
         books = self.ledger
         return Books(
@@ -98,6 +102,10 @@ class RedisTwin:
     def record(self, key: Key) -> Record | None:
         record = self.view.get(key)
         return record and self._with_ordinals(record)
+
+    def overwrite(self, key: Key, **fields: str) -> None:
+        """Make of a record what no event can make of it."""
+        self.store.client.hset(self.store.keys.of_job(key).job, mapping=fields)
 
     def ordinal(self, rev: str) -> str:
         return f"{self._ids.index(rev) + 1}-0" if rev else ""
@@ -171,6 +179,3 @@ def key(id="7", *, engine="ollama", run=""):
 
 def pair(id="7", **fields):
     return RemovePair(origin=ORIGIN, id=id, **fields)
-
-
-__all__ = ["NOW", "ORIGIN", "LedgerTwin", "RedisTwin", "Record", "from_fields", "key", "pair"]
