@@ -28,7 +28,7 @@ class Lease:
         self._lease(0)
 
     def _lease(self, ttl_ms: int) -> int:
-        args = [self._holder, ttl_ms, self._store.clock.now()]
+        args = (self._holder, ttl_ms, self._store.clock.now())
         return int(self._store.scripts.run("lease", self._keys, args))
 
 

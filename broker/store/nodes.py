@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from broker.errors import Invalid
 from broker.rules.key import ENGINE_BYTES_MAX, check_name, check_part
@@ -84,11 +84,11 @@ class Nodes:
     def beat(self, worker: WorkerInfo) -> None:
         """The worker lives, and so does its node: one round trip. Raises Unavailable."""
         now = self._store.clock.now()
-        fields = {name: str(getattr(worker, name)) for name in _WORKER_FIELDS}
+        said: dict[Any, Any] = {name: str(getattr(worker, name)) for name in _WORKER_FIELDS}
         with redis_errors(), self._client.pipeline(transaction=False) as pipe:
             pipe.zadd(self._keys.workers, {worker.name: now})
             pipe.zadd(self._keys.nodes, {worker.node: now})
-            pipe.hset(self._keys.worker(worker.name), mapping=fields)
+            pipe.hset(self._keys.worker(worker.name), mapping=said)
             pipe.pexpire(self._keys.worker(worker.name), SILENCE_MS_MAX)
             # Names of workers are never used twice: those of the dead would pile up.
             pipe.zremrangebyscore(self._keys.workers, 0, now - SILENCE_MS_MAX)
@@ -104,7 +104,10 @@ class Nodes:
     def tell(self, node: str, *, pressure: int = 0, models: Iterable[str] = ()) -> None:
         """What a node says of itself beside its beats: work that the broker does not know of, and its models."""
         key = self._keys.node(check_name("node", node))
-        said = {"pressure": str(max(0, pressure)), "models": json.dumps(sorted(models))}
+        said: dict[Any, Any] = {
+            "pressure": str(max(0, pressure)),
+            "models": json.dumps(sorted(models)),
+        }
         with redis_errors(), self._client.pipeline(transaction=False) as pipe:
             pipe.hset(key, mapping=said)
             pipe.pexpire(key, SILENCE_MS_MAX)
@@ -112,36 +115,28 @@ class Nodes:
 
     def workers(self, now: int) -> list[WorkerSeen]:
         """Every worker not yet forgotten, by name; `now` is Redis's time, epoch milliseconds."""
-        with redis_errors():
-            beats = self._client.zrange(self._keys.workers, 0, -1, withscores=True)
-            with self._client.pipeline(transaction=False) as pipe:
-                for name, _ in beats:
-                    pipe.hmget(self._keys.worker(name.decode()), _WORKER_FIELDS)
-                said = pipe.execute()
-        seen = [
-            _worker(name.decode(), int(beaten_at), now, values)
-            for (name, beaten_at), values in zip(beats, said, strict=True)
+        beats = self._beats(self._keys.workers)
+        with redis_errors(), self._client.pipeline(transaction=False) as pipe:
+            for name in beats:
+                pipe.hmget(self._keys.worker(name), _WORKER_FIELDS)
+            said = pipe.execute()
+        return [
+            _worker(name, beaten_at, now, values)
+            for (name, beaten_at), values in zip(beats.items(), said, strict=True)
             if values[0] is not None  # it left between the two reads
         ]
-        return sorted(seen, key=lambda worker: worker.name)
 
     def nodes(self, now: int) -> list[NodeSeen]:
         """Every node that beat, has workers or a flag, by name, each with its workers."""
-        workers = self.workers(now)
-        flags = self.flags()
-        with redis_errors():
-            beats = {
-                name.decode(): int(beaten_at)
-                for name, beaten_at in self._client.zrange(self._keys.nodes, 0, -1, withscores=True)
-            }
-            names = sorted(beats.keys() | flags.keys() | {worker.node for worker in workers})
-            with self._client.pipeline(transaction=False) as pipe:
-                for name in names:
-                    pipe.hmget(self._keys.node(name), "pressure", "models")
-                said = pipe.execute()
-        of_node: dict[str, list[WorkerSeen]] = {name: [] for name in names}
+        workers, flags, beats = self.workers(now), self.flags(), self._beats(self._keys.nodes)
+        of_node: dict[str, list[WorkerSeen]] = {name: [] for name in beats.keys() | flags.keys()}
         for worker in workers:
-            of_node[worker.node].append(worker)
+            of_node.setdefault(worker.node, []).append(worker)
+        names = sorted(of_node)
+        with redis_errors(), self._client.pipeline(transaction=False) as pipe:
+            for name in names:
+                pipe.hmget(self._keys.node(name), "pressure", "models")
+            said = pipe.execute()
         return [
             NodeSeen(
                 name=name,
@@ -155,11 +150,19 @@ class Nodes:
             for name, (pressure, models) in zip(names, said, strict=True)
         ]
 
+    def _beats(self, key: str) -> dict[str, int]:
+        """Who beat, by name, and when last."""
+        with redis_errors():
+            found = self._client.zrange(key, 0, -1, withscores=True)
+        pairs = cast("list[tuple[bytes, float]]", found)
+        return {name.decode(): int(beaten_at) for name, beaten_at in sorted(pairs)}
+
     def flags(self) -> dict[str, str]:
         """The operator's word on nodes: `drained` or `dead`."""
         with redis_errors():
             found = self._client.hgetall(self._keys.nodeflags)
-        return {name.decode(): flag.decode() for name, flag in found.items()}
+        flags = cast("dict[bytes, bytes]", found)
+        return {name.decode(): flag.decode() for name, flag in flags.items()}
 
     def set_flag(self, node: str, flag: str | None) -> None:
         """Say `drained` (nothing new), `dead` (gone for good), or None: like any other."""
@@ -187,9 +190,9 @@ class Nodes:
     def forget(self, now: int, busy: Collection[str]) -> list[str]:
         """Let go of the nodes silent for 24 h, but for the `busy` ones, which still have jobs; give their names."""
         with redis_errors():
-            silent = self._client.zrangebyscore(self._keys.nodes, 0, now - SILENCE_MS_MAX)
-        gone = [name.decode() for name in silent if name.decode() not in busy]
-        return [name for name in gone if self.remove(name)]
+            found = self._client.zrangebyscore(self._keys.nodes, 0, now - SILENCE_MS_MAX)
+        silent = [name.decode() for name in cast("list[bytes]", found)]
+        return [name for name in silent if name not in busy and self.remove(name)]
 
 
 def _worker(name: str, beaten_at: int, now: int, values: list[Any]) -> WorkerSeen:

@@ -6,17 +6,7 @@ import pytest
 
 from broker.errors import Invalid
 from broker.store.nodes import SILENCE_MS_MAX, Nodes, WorkerInfo
-
-
-class MovedClock:
-    """Redis's time, and what the test adds to it."""
-
-    def __init__(self, clock):
-        self.clock = clock
-        self.ahead_ms = 0
-
-    def now(self):
-        return self.clock.now() + self.ahead_ms
+from tests.clock import MovedClock
 
 
 @pytest.fixture

@@ -1,0 +1,263 @@
+"""Hands ready jobs to nodes: late, one for each free slot, best first.
+
+One dispatcher leads, others stand by. The leader knows the jobs as any watcher does, and its own placements before
+they show up in the log. It places a job (the log's word) and hands the attempt to RQ at once; whatever gets lost
+between the two is handed over again, which is harmless: an attempt has one RQ id.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+from broker.errors import BrokerError, Damaged
+from broker.roles.handoff import Handoff
+from broker.roles.office import Office
+from broker.roles.plan import node_loads, plan_places
+from broker.rules.event import NUMBER_MAX, Place
+from broker.rules.key import Key
+from broker.rules.liveness import Budgets
+from broker.rules.record import SUBMITTED, Record
+from broker.rules.state import QUEUED
+from broker.rules.verdict import APPLIED, DUPLICATE, Answer
+from broker.store.lease import Lease
+from broker.store.nodes import Nodes, NodeSeen
+from broker.store.queue import DUE_MAX, move_due
+from broker.store.store import Store
+from broker.store.view import View
+
+ROLE = "dispatcher"
+
+#: How much one step does at most: jobs placed, attempts handed over again.
+PLACES_MAX = 100
+#: A job whose placing was refused, though nothing newer is known of it, is tried again after so many milliseconds.
+HOLD_BACK_MS = 1_000
+#: The jobs of an origin whose keys are damaged are tried again after so many milliseconds.
+DAMAGED_MS = 10_000
+#: Nodes that are silent for long are looked for after so many seconds.
+FORGET_SECONDS = 60.0
+
+log = logging.getLogger(__name__)
+
+
+class Dispatcher:
+    """`step()` does one bounded turn; `bell(seconds)` waits until something happens to a job."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        holder: str = "",
+        budgets: Budgets | None = None,
+        handoff: Handoff | None = None,
+        fleet_ms: int | None = None,
+    ) -> None:
+        self._store = store
+        self._view = View(store)
+        self._nodes = Nodes(store)
+        self._budgets = budgets or Budgets()
+        self._handoff = handoff or Handoff(store.keys.namespace, store.url)
+        own_name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._lease_seconds = self._budgets.guess_ms / 1000
+        self._lease = Lease(store, ROLE, holder or own_name, self._budgets.guess_ms)
+        self._lease_due = 0.0
+        self._term = 0
+        self._fleet_seconds = (self._budgets.beat_ms // 4 if fleet_ms is None else fleet_ms) / 1000
+        self._again_ms = self._budgets.start_ms // 5
+        self._office: Office | None = None
+        self._fleet: list[NodeSeen] = []
+        self._fleet_due = self._again_due = self._forget_due = 0.0
+        self._due: set[str] = set()  # origins with delayed jobs to make ready
+
+    # --- the role -----------------------------------------------------------------------------------------------
+
+    def step(self) -> int:
+        """One turn: how many jobs were placed or handed over again; 0 where nothing is to be done, or another leads."""
+        try:
+            if not self._lead():
+                self._leave_office()
+                return 0
+            return self._turn(self._office or self._take_office())
+        except _Deposed:
+            log.warning("another %s leads now: this one stands by", ROLE)
+            self._leave_office()
+            return 0
+        except BaseException:
+            # What was written is known to Redis alone now: look anew, hand over anew.
+            self._leave_office()
+            raise
+
+    def bell(self, seconds: float) -> bool:
+        """Wait until something happens to a job, `seconds` at most; False at once where this one does not lead."""
+        return self._office is not None and self._office.wait(seconds)
+
+    def close(self) -> None:
+        """Give the lead to another one at once."""
+        self._leave_office()
+        try:
+            self._lease.release()
+        except BrokerError as error:
+            log.info("the lease of the %s runs out by itself: %s", ROLE, error)
+        self._handoff.close()
+
+    @property
+    def leads(self) -> bool:
+        """Whether it led in its last step."""
+        return self._office is not None
+
+    def _lead(self) -> bool:
+        now = time.monotonic()
+        if now >= self._lease_due:
+            self._term = self._lease.hold()
+            self._lease_due = now + self._lease_seconds / 3
+        return self._term > 0
+
+    def _take_office(self) -> Office:
+        office = self._office = Office(self._store, ROLE, self._term)
+        # First the terms, then the list: what an older leader wrote is in it, and it writes no more.
+        origins = self._view.origins()
+        for origin in origins:
+            with suppress(Damaged):  # told when something is to be placed there
+                office.raise_term(origin)
+        now = self._store.clock.now()
+        while not office.follow(now):
+            pass
+        office.again.extend(office.load.placed_before(NUMBER_MAX))
+        self._due.update(origins)
+        log.info("leads as %s, term %d: %d jobs", ROLE, office.term, len(office.load))
+        return office
+
+    def _leave_office(self) -> None:
+        office, self._office = self._office, None
+        if office is not None:
+            self._lease_due = 0.0
+            office.close()
+
+    # --- one turn -----------------------------------------------------------------------------------------------
+
+    def _turn(self, office: Office) -> int:
+        if office.term != self._term:
+            self._leave_office()  # the lease had lapsed in between
+            office = self._take_office()
+        now = self._store.clock.now()
+        if not office.follow(now):
+            return 1  # and on at once
+        done = self._place(office, now) + self._hand_over_again(office, now)
+        office.compare(now)
+        self._forget_nodes(office, now)
+        return done
+
+    def _place(self, office: Office, now: int) -> int:
+        """Place what fits, and hand it to RQ at once."""
+        done = self._move_due(office, now)
+        if not office.load.heads():
+            return done
+        nodes = node_loads(office.load, self._look_at_fleet(now), self._budgets.suspect_ms)
+        of_origin: dict[str, list[Place]] = {}
+        for place in plan_places(office.load, nodes, office.term, PLACES_MAX):
+            of_origin.setdefault(place.key.origin, []).append(place)
+        placed: list[tuple[Key, Record]] = []
+        for origin, places in of_origin.items():
+            try:
+                office.raise_term(origin)
+                answers = self._view.apply(places)
+            except Damaged as error:
+                office.complain(f"no job of {origin} can be placed: {error}")
+                for place in places:
+                    office.load.hold_back(place.key, now + DAMAGED_MS)
+            else:
+                placed += self._settle(office, places, answers, now)
+        for key, record in placed:
+            self._handoff.enqueue(key, record)
+        return done + len(placed)
+
+    def _move_due(self, office: Office, now: int) -> int:
+        self._due |= office.load.release(now)
+        moved = 0
+        for origin in sorted(self._due):
+            try:
+                count = move_due(self._store, origin, now)
+            except Damaged as error:
+                office.complain(f"the delayed jobs of {origin}: {error}")
+                count = 0
+            moved += count
+            if count < DUE_MAX:
+                self._due.discard(origin)
+        return moved
+
+    def _settle(
+        self, office: Office, places: list[Place], answers: list[Answer], now: int
+    ) -> list[tuple[Key, Record]]:
+        """Take the answers into the load view, before the log tells; give what was placed."""
+        placed, doubtful = [], {}
+        for place, answer in zip(places, answers, strict=True):
+            known = office.load.get(place.key)
+            if answer.rule == "stale_term":
+                raise _Deposed
+            if answer.outcome in (APPLIED, DUPLICATE) and known is not None:
+                record = replace(known, node=place.node, placed_at=now, rev=answer.rev)
+                office.load.put(place.key, record, now)
+                placed.append((place.key, record))
+            elif answer.outcome == "error":
+                office.complain(f"{place.key} cannot be placed: {answer.rule}")
+                office.load.hold_back(place.key, now + DAMAGED_MS)
+            else:
+                log.info("%s was not placed: %s", place.key, answer.rule)
+                doubtful[place.key] = place.rev
+        # Most often somebody else was first, and the log will say so; but no job may hang on that.
+        for key, current in self._read(office, list(doubtful)):
+            if current is not None and current.rev == doubtful[key]:
+                office.load.hold_back(key, now + HOLD_BACK_MS)
+            else:
+                office.load.put(key, current, now)
+        return placed
+
+    def _look_at_fleet(self, now: int) -> list[NodeSeen]:
+        here = time.monotonic()
+        if here >= self._fleet_due:
+            self._fleet, self._fleet_due = self._nodes.nodes(now), here + self._fleet_seconds
+        return self._fleet
+
+    def _hand_over_again(self, office: Office, now: int) -> int:
+        """Placed jobs that have not started: the hand-off may have died with its sender, or with RQ's memory."""
+        here = time.monotonic()
+        if here >= self._again_due:
+            self._again_due = here + self._again_ms / 1000
+            office.again.extend(office.load.placed_before(now - self._again_ms))
+        keys = [office.again.popleft() for _ in range(min(PLACES_MAX, len(office.again)))]
+        count = 0
+        for key, record in self._read(office, keys):
+            office.load.put(key, record, now)
+            if record and record.kind == SUBMITTED and record.state == QUEUED and record.node:
+                count += self._handoff.enqueue(key, record)
+        if count:
+            log.info("%d placed jobs were handed over again", count)
+        return count
+
+    def _read(self, office: Office, keys: list[Key]) -> Iterator[tuple[Key, Record | None]]:
+        """The records as they are; one that cannot be read does not hide the others."""
+        try:
+            yield from zip(keys, self._view.get_many(keys), strict=True)
+        except Damaged as error:
+            if len(keys) == 1:
+                office.complain(str(error))
+                return
+            for key in keys:
+                yield from self._read(office, [key])
+
+    def _forget_nodes(self, office: Office, now: int) -> None:
+        here = time.monotonic()
+        if here >= self._forget_due:
+            self._forget_due = here + FORGET_SECONDS
+            for node in self._nodes.forget(now, office.load.busy_nodes):
+                log.info("node %s was silent for a day and is forgotten", node)
+
+
+class _Deposed(Exception):
+    """A later leader has written: this one's lease had run out unnoticed."""

@@ -1,0 +1,52 @@
+"""Hands a placed attempt to the workers of its node. The only module of the broker that knows RQ."""
+
+from __future__ import annotations
+
+from rq import Queue
+from rq.exceptions import DuplicateJobError
+from rq.serializers import JSONSerializer
+
+from broker.rules.handoff import FUNCTION, queue_name, rq_job_id
+from broker.rules.key import Key
+from broker.rules.record import Record
+from broker.store.connection import connect, redis_errors
+
+
+class Handoff:
+    """RQ as a transport: one queue for each engine on each node, on a connection of its own.
+
+    RQ changes the timeouts of the connection pool that it is given, so nobody else may use it.
+    """
+
+    def __init__(self, namespace: str, url: str) -> None:
+        self._namespace = namespace
+        self._client = connect(url)
+        self._queues: dict[tuple[str, str], Queue] = {}
+
+    def enqueue(self, key: Key, record: Record) -> bool:
+        """Hand over a placed attempt; whether it was not there yet. However often it is called, RQ holds it once."""
+        try:
+            with redis_errors():
+                self._queue(record.node, key.engine).enqueue_call(
+                    FUNCTION,
+                    args=(str(key), record.created_at, record.attempt),
+                    job_id=rq_job_id(self._namespace, key, record.created_at, record.attempt),
+                    unique=True,
+                    timeout=-1,  # our workers keep the job's own timeout
+                    result_ttl=0,
+                    failure_ttl=0,
+                    description=str(key),
+                )
+        except DuplicateJobError:
+            return False
+        return True
+
+    def _queue(self, node: str, engine: str) -> Queue:
+        if (node, engine) not in self._queues:
+            name = queue_name(self._namespace, node, engine)
+            made = Queue(name, connection=self._client, serializer=JSONSerializer)
+            self._queues[node, engine] = made
+        return self._queues[node, engine]
+
+    def close(self) -> None:
+        self._client.close()

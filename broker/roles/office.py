@@ -1,0 +1,107 @@
+"""What a leading dispatcher holds while nothing casts doubt on it: its term, its view of the jobs, its appointments.
+
+It follows the logs as any watcher does. One that is given up (a call failed, another leads) is thrown away whole, and
+the next one begins by listing: so no doubt outlives the office in which it arose.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections import deque
+
+from broker.errors import Damaged
+from broker.roles.load import Load
+from broker.rules.key import Key
+from broker.store.lease import raise_term
+from broker.store.log import CHUNK_MAX
+from broker.store.store import Store
+from broker.store.watch import Change, Watcher
+
+#: How many chunks of changes are read in one go.
+CHUNKS_MAX = 20
+#: The view is compared with a new list after so many seconds, a tenth more or less.
+RELIST_SECONDS = 300.0
+#: A damage that lasts is told again after so many seconds.
+COMPLAIN_SECONDS = 60.0
+
+log = logging.getLogger(__name__)
+
+
+class Office:
+    """One term of one leader."""
+
+    def __init__(self, store: Store, role: str, term: int) -> None:
+        self.term = term
+        self.load = Load()
+        #: Placed jobs to hand over again.
+        self.again: deque[Key] = deque()
+        self._store = store
+        self._role = role
+        self._watcher = Watcher(store)
+        self._rung: list[Change] = []
+        self._raised: set[str] = set()
+        self._relist: deque[str] = deque()
+        self._relist_at = _relist_at()
+        self._told: dict[str, float] = {}
+
+    def raise_term(self, origin: str) -> None:
+        """Have the origin refuse what an earlier leader may still write: before this one's first write there."""
+        if origin not in self._raised:
+            raise_term(self._store, origin, self._role, self.term)
+            self._raised.add(origin)
+
+    def follow(self, now: int) -> bool:
+        """Bring the load view up to the logs; False where more is to be read. Nothing is placed by an old view."""
+        changes, self._rung = self._rung, []
+        for _ in range(CHUNKS_MAX):
+            for change in changes:
+                self.load.follow(change, now)
+            try:
+                changes = self._watcher.changes(0)
+            except Damaged as error:
+                self.complain(str(error))  # of one origin; the others were told before
+                return True
+            if len(changes) < CHUNK_MAX:
+                break
+        for change in changes:
+            self.load.follow(change, now)
+        return len(changes) < CHUNK_MAX
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until something happens to a job, `seconds` at most; False where that cannot be waited for."""
+        try:
+            self._rung += self._watcher.changes(round(seconds * 1000))
+        except Damaged as error:
+            self.complain(str(error))
+            return False
+        return True
+
+    def compare(self, now: int) -> None:
+        """From time to time, compare the view with a new list: one origin a call. No difference is expected."""
+        here = time.monotonic()
+        if here >= self._relist_at:
+            self._relist_at = _relist_at()
+            self._relist.extend(self._watcher.cursor)
+            self.load.tidy(now)
+        if self._relist:
+            origin = self._relist.popleft()
+            if drift := self._watcher.relist(origin):
+                log.warning("the load view had drifted: %d jobs of %s", drift, origin)
+
+    def complain(self, what: str) -> None:
+        """Say what only the operator can mend, once a minute."""
+        here = time.monotonic()
+        self._told = {text: at for text, at in self._told.items() if here - at < COMPLAIN_SECONDS}
+        if what not in self._told:
+            self._told[what] = here
+            log.error("%s", what)
+
+    def close(self) -> None:
+        """Give back the connections."""
+        self._watcher.close()
+
+
+def _relist_at() -> float:
+    return time.monotonic() + RELIST_SECONDS * random.uniform(0.9, 1.1)

@@ -1,0 +1,128 @@
+"""What surrounds a dispatcher in its tests: users, workers and their beats, RQ as it stands."""
+
+from __future__ import annotations
+
+from rq import Queue
+from rq.serializers import JSONSerializer
+
+from broker.roles.dispatcher import Dispatcher
+from broker.rules.event import Finish, Start, Submit
+from broker.rules.handoff import queue_name
+from broker.rules.key import Key
+from broker.rules.liveness import Budgets
+from broker.store.nodes import Nodes, WorkerInfo
+from broker.store.queue import ready
+from broker.store.store import Store
+from broker.store.view import View
+from tests.clock import MovedClock
+
+ORIGIN = "home"
+
+
+class Fleet:
+    def __init__(self, store):
+        self.store = store
+        self.clock = store.clock = MovedClock(store.clock)
+        self.view = View(store)
+        self.nodes = Nodes(store)
+        self.dispatchers = []
+        self.workers = []
+
+    def dispatcher(self, **options):
+        store = Store.from_url(self.store.url, self.store.keys.namespace)
+        store.clock = self.clock
+        options = {"fleet_ms": 0, "budgets": Budgets(guess_ms=60_000)} | options
+        self.dispatchers.append(Dispatcher(store, **options))
+        return self.dispatchers[-1]
+
+    def close(self):
+        for dispatcher in self.dispatchers:
+            dispatcher.close()
+            dispatcher._store.close()
+
+    # --- users
+
+    def submit(self, id, engine="echo", origin=ORIGIN, **more):
+        key = Key(origin, engine, "", str(id))
+        created_at = more.pop("created_at", None) or self.clock.now()
+        event = Submit(key=key, created_at=created_at, digest="d", by="test", **more)
+        assert self.view.apply([event])[0].rule == "submitted"
+        return key
+
+    def submit_many(self, ids, **more):
+        return [self.submit(id, **more) for id in ids]
+
+    def know_origin(self):
+        """Watchers look for new origins once a second: one that is known needs no waiting."""
+        self.submit("known", engine="nobody")
+
+    def say(self, event):
+        [answer] = self.view.apply([event])
+        assert answer.outcome == "applied", answer
+        return answer
+
+    # --- nodes
+
+    def workers_of(self, node, engine="echo", count=1):
+        for _ in range(count):
+            name = f"{node}-{engine}-{len(self.workers)}"
+            self.workers.append(WorkerInfo(name, node, engine, pid=1, started_at=1))
+        self.beat()
+
+    def beat(self, *but):
+        for worker in self.workers:
+            if worker.name not in but:
+                self.nodes.beat(worker)
+
+    def start(self, key, worker=None):
+        record = self.view.get(key)
+        free = [w.name for w in self.workers if (w.node, w.engine) == (record.node, key.engine)]
+        self.say(
+            Start(
+                key=key, created_at=record.created_at, attempt=record.attempt, node=record.node,
+                holder=f"h-{key.id}", worker=worker or free[0],
+            )
+        )  # fmt: skip
+
+    def finish(self, key, state="completed", **more):
+        record = self.view.get(key)
+        self.say(
+            Finish(
+                key=key, created_at=record.created_at, attempt=record.attempt,
+                holder=record.holder, state=state, **more,
+            )
+        )  # fmt: skip
+
+    # --- what came of it
+
+    def node_of(self, key):
+        return self.view.get(key).node
+
+    def placed(self, keys):
+        return [key for key in keys if self.node_of(key)]
+
+    def ready(self):
+        return [key.id for key in ready(self.store, ORIGIN, 10_000)]
+
+    def queue(self, node, engine="echo"):
+        name = queue_name(self.store.keys.namespace, node, engine)
+        return Queue(name, connection=self.store.client, serializer=JSONSerializer)
+
+    def handed_over(self, node, engine="echo"):
+        """The keys in the node's RQ queue, in their order."""
+        return [job.args[0] for job in self.queue(node, engine).jobs]
+
+    def log(self, origin=ORIGIN):
+        entries = self.store.client.xrange(self.store.keys.of(origin).log)
+        return [fields[b"rule"].decode() for _, fields in entries]
+
+
+def settle(dispatcher, steps=50):
+    """Steps until there is nothing to do; the sum of what was done."""
+    done = 0
+    for _ in range(steps):
+        count = dispatcher.step()
+        done += count
+        if not count:
+            return done
+    raise AssertionError("it never comes to rest")
