@@ -24,7 +24,7 @@ for i = 2, #ARGV do
   if listed and not record.err then
     local kind, state, node, desired, due, created_at, priority = unpack(record, 1, 7)
     local due_ms = tonumber(due) or 0
-    if not (kind == 'submitted' and state == 'queued' and node == '' and desired == 'run') then
+    if not (kind == 'submitted' and state == 'queued' and (node or '') == '' and desired == 'run') then
       redis.call('ZREM', KEYS[1], member)
     elseif due_ms <= now then
       local score = math.max(tonumber(created_at), due_ms) - (tonumber(priority) or 0) * PRIORITY_STEP
