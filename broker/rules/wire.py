@@ -209,8 +209,8 @@ def _named(
         for name in (names.origin, names.engine, names.run, names.id)
     ]
     known = parts[0] or parts[3]
-    if broad:
-        parts[1:3] = "*", "*"
+    if broad:  # a pair's text, as an outcome has it
+        del parts[1:3]
     return Invalid(str(wrong), "/".join(parts) if known else "")
 
 

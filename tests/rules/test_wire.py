@@ -245,7 +245,7 @@ class TestRefused:
 
     def test_a_broad_removal_is_named_as_no_job_is(self):
         line = json.dumps({"event": "remove", "origin": "desk", "id": "7", "removed_at": -1})
-        assert complaint(line).key == "desk/*/*/7"
+        assert complaint(line).key == "desk/7"
 
     def test_without_origin_and_id_there_is_no_key(self):
         assert not complaint('{"event":"report","engine":"ollama"}').key
