@@ -1,0 +1,55 @@
+"""Redis's bytes as records and log entries, fast: what `rules.record.from_fields` and `rules.entry.read_entry` say.
+
+A listing of 10,000 jobs decodes 300,000 values. So an entry's text is decoded at once (its fields are always the same,
+in the same order), and a record's field by field without a dict of texts in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from broker.rules.entry import ENTRY_FIELDS, GONE_RULES, SIGHTINGS, Entry, read_entry
+from broker.rules.record import FIELDS, INTEGERS, PROJECTION, Record
+from broker.rules.state import RUN
+
+_TEXTS = {name.encode(): name for name in FIELDS if name not in INTEGERS}
+_NUMBERS = {name.encode(): name for name in FIELDS if name in INTEGERS}
+
+_IN_ORDER = [name.encode() for name in ENTRY_FIELDS]
+_LOGGED_NUMBERS = tuple(name for name in PROJECTION if name in INTEGERS)
+
+
+def read_record(found: Mapping[bytes, bytes]) -> Record:
+    """A record of its hash; unknown fields are passed over. Raises ValueError, TypeError where it is none."""
+    values: dict[str, Any] = {}
+    for name, raw in found.items():
+        if name in _TEXTS:
+            values[_TEXTS[name]] = raw.decode()
+        elif name in _NUMBERS:
+            values[_NUMBERS[name]] = int(raw or 0)
+    if not values.get("desired"):
+        values["desired"] = RUN
+    return Record(**values)
+
+
+def read_logged(rev: bytes, flat: Sequence[bytes]) -> Entry:
+    """An entry of its id and its fields and values in turn. Raises ValueError, TypeError, KeyError where it is none."""
+    texts = b"\0".join(flat[1::2]).decode().split("\0")
+    if flat[::2] != _IN_ORDER or len(texts) != len(_IN_ORDER):  # other fields, or a text with a NUL
+        pairs = zip(flat[::2], flat[1::2], strict=True)
+        return read_entry(rev.decode(), {name.decode(): raw.decode() for name, raw in pairs})
+    event, job, *rest = texts
+    values: dict[str, Any] = dict(zip(PROJECTION, rest, strict=True))
+    for name in _LOGGED_NUMBERS:
+        values[name] = int(values[name] or 0)
+    at, rule, by = rev.decode(), values["rule"], values["by"]
+    if rule in GONE_RULES:
+        return Entry(at, event, job, rule, by, values["created_at"], None)
+    if not values["desired"]:
+        values["desired"] = RUN
+    values["rev"] = at
+    if event in SIGHTINGS:
+        values["last_seen"] = int(at.partition("-")[0])
+        values["submit_rev"] = at if event == "submit" else ""
+    return Entry(at, event, job, rule, by, 0, Record(**values))

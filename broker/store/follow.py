@@ -1,0 +1,131 @@
+"""One origin as a reader follows it: the records held, the place they are true at, and how both move on.
+
+What is held is always the state at one position of the log: the place is taken before the scan, and what happened
+during the scan is then read from the log, where an older entry never overwrites what the scan found newer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from broker.errors import Gone, Unavailable
+from broker.rules.key import Key
+from broker.rules.record import Record
+from broker.rules.replay import Change, absorb, differences, rev_order
+from broker.store.log import CHUNK_MAX, Log, Place
+from broker.store.scan import scan
+from broker.store.store import Store
+
+#: How often a listing is begun anew when the log was cut or replaced under it.
+LISTINGS_MAX = 5
+
+
+class Stopped(Exception):
+    """A listing was given up because nobody waits for it any more."""
+
+
+def _never() -> bool:
+    return False
+
+
+class Follower:
+    """Holds one origin's records. `place` is None until the first listing, and after a loss until the next one."""
+
+    def __init__(self, store: Store, origin: str) -> None:
+        self.origin = origin
+        self.log = Log(store, origin)
+        self.records: dict[Key, Record] = {}
+        #: Those that have not ended.
+        self.live: dict[Key, Record] = {}
+        self.place: Place | None = None
+        #: Whether `records` is all that the reader's user holds: only then can a loss be made good by listing anew.
+        self.is_whole = True
+        self._store = store
+
+    def resume(self, place: Place, records: Mapping[Key, Record] | None) -> None:
+        """Stand at a place that was handed out before; raises Gone where the log no longer holds what followed it."""
+        self.log.read_on(place, 1)
+        self._hold(dict(records or {}), place)
+        self.is_whole = records is not None
+
+    def take(self) -> None:
+        """Hold what is true now, and tell nothing: for a snapshot."""
+        self._hold(*self._list(_never))
+
+    def step(self, is_stopped: Callable[[], bool] = _never) -> list[Change]:
+        """What is new, at most a chunk; all that differs, where the origin had to be listed (anew)."""
+        if self.place is not None:
+            try:
+                return self._read_on(self.place)
+            except Gone:
+                if not self.is_whole:
+                    raise
+                self.place = None
+        return self.list_anew(is_stopped)
+
+    def list_anew(self, is_stopped: Callable[[], bool] = _never) -> list[Change]:
+        """Replace what is held by what is true now, and tell the differences."""
+        found, place = self._list(is_stopped)
+        told = differences(self.records, found, place.rev)
+        self._hold(found, place)
+        return told
+
+    def relist(self) -> tuple[list[Change], int]:
+        """List anew and tell what differs, and how many of the differences the log does not account for: the drift.
+
+        What is held is first read on to where the listing stands, so that both are compared at one position.
+        After a loss (Gone) there is no drift to speak of: 0.
+        """
+        found, place = self._list(_never)
+        told: list[Change] = []
+        try:
+            while self.place is not None and rev_order(self.place.rev) < rev_order(place.rev):
+                told += self._read_on(self.place, place.rev)
+            is_comparable = self.place == place
+        except Gone:
+            is_comparable = False
+        drift = differences(self.records, found, place.rev)
+        self._hold(found, place)
+        return told + drift, len(drift) if is_comparable else 0
+
+    def _read_on(self, place: Place, until: str = "+") -> list[Change]:
+        chunk = self.log.read_on(place, CHUNK_MAX, until)
+        told: list[Change] = []
+        for entry in chunk.entries:
+            told += absorb(self.records, self.origin, entry)
+        for change in told:
+            if change.record is None or change.record.ended:
+                self.live.pop(change.key, None)
+            else:
+                self.live[change.key] = change.record
+        self.place = chunk.place
+        return told
+
+    def _list(self, is_stopped: Callable[[], bool]) -> tuple[dict[Key, Record], Place]:
+        for _ in range(LISTINGS_MAX):
+            place = self.log.position().place
+            found: dict[Key, Record] = {}
+            for page in scan(self._store, self.origin):
+                if is_stopped():
+                    raise Stopped
+                found |= page
+            try:
+                return found, self._replay(found, place)
+            except Gone:
+                continue
+        raise Unavailable(f"the log of {self.origin} is cut faster than it can be listed")
+
+    def _replay(self, found: dict[Key, Record], place: Place) -> Place:
+        """Bring what a scan found to the log's end as it was after the scan."""
+        end = self.log.position().rev
+        while True:
+            chunk = self.log.read_on(place, CHUNK_MAX, end)
+            for entry in chunk.entries:
+                absorb(found, self.origin, entry)
+            place = chunk.place
+            if not chunk.is_full:
+                return place
+
+    def _hold(self, records: dict[Key, Record], place: Place) -> None:
+        self.records, self.place, self.is_whole = records, place, True
+        self.live = {key: record for key, record in records.items() if not record.ended}

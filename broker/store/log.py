@@ -1,0 +1,183 @@
+"""An origin's log: where it stands, its entries, and its trimming.
+
+A reader's place is (epoch, rev). Reading on from it is safe only if nothing is missing behind it, so the first entry
+read must be the place itself, or the place must be the floor. That one look tells trimmed, deleted, recreated and
+rolled-back logs alike from a log on which nothing happened, and it is made in one transaction with the reading.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, cast
+
+import redis
+
+from broker.errors import Gone, Refused
+from broker.rules.entry import Entry
+from broker.rules.replay import rev_order
+from broker.store.connection import redis_errors
+from broker.store.decode import read_logged
+from broker.store.doorbell import Doorbell
+from broker.store.store import Store
+
+#: The most entries that one call fetches.
+CHUNK_MAX = 1_000
+#: Where a log begins that nobody has written to.
+BEGIN = "0-0"
+
+#: A stream entry as Redis sends it: its id, its fields and values in turn.
+Raw = tuple[bytes, list[bytes]]
+
+_log = logging.getLogger(__name__)
+
+
+class Place(NamedTuple):
+    """Where a reader stands in one log: all up to `rev` is known to it. As JSON, a list of two texts."""
+
+    epoch: str
+    rev: str
+
+
+class Position(NamedTuple):
+    """Where a log stands: `floor` is just below its oldest entry, `rev` its newest.
+
+    `epoch` is empty where no log is (yet), or where one was lost with what it held: then floor = rev = the last rev
+    known, and the next entry begins a new epoch there.
+    """
+
+    epoch: str
+    floor: str
+    rev: str
+
+    @property
+    def place(self) -> Place:
+        """Where a reader stands that knows all there is."""
+        return Place(self.epoch, self.rev)
+
+
+class Chunk(NamedTuple):
+    """What followed a place, the place after it, and whether more may follow."""
+
+    entries: list[Entry]
+    place: Place
+    is_full: bool
+
+
+class Log:
+    """The log of one origin. Every method raises Unavailable, and Damaged where a key is of a wrong type."""
+
+    def __init__(self, store: Store, origin: str) -> None:
+        self.origin = origin
+        self._store = store
+        self._keys = store.keys.of(origin)
+        # A client of its own on the same connections: redis-py's dict of each entry would only be taken apart again.
+        self._client = redis.Redis(connection_pool=store.client.connection_pool)
+        self._client.set_response_callback("XRANGE", lambda reply, **_: reply)
+
+    @property
+    def key(self) -> str:
+        """The stream's key."""
+        return self._keys.log
+
+    def position(self) -> Position:
+        """Where the log stands now."""
+        with redis_errors():
+            pipe = self._client.pipeline()
+            self._ask_position(pipe)
+            pipe.xrevrange(self._keys.log, count=1)
+            meta, length, last = pipe.execute()
+        found = _position(meta, length)
+        # The log's own word on where it ends: meta may lag behind where somebody wrote by hand.
+        return found._replace(rev=last[0][0].decode()) if last else found
+
+    def read(
+        self, start: str = "-", count: int = CHUNK_MAX, *, inclusive: bool = False
+    ) -> list[Entry]:
+        """The entries after `start` (`inclusive`: from it on), at most `count`; `-` is the oldest.
+
+        For looking into the log. It cannot tell what is missing before the first one: a reader that keeps a place
+        calls `read_on`.
+        """
+        return self._decode(self._range(start, count, inclusive=inclusive))
+
+    def entries(self, until: str | None = None) -> Iterator[Entry]:
+        """Every entry from the oldest on, up to and including the rev `until`, or to where the log ends meanwhile."""
+        start = "-"
+        while raw := self._range(start, CHUNK_MAX, until=until or "+"):
+            yield from self._decode(raw)
+            start = raw[-1][0].decode()
+
+    def _range(
+        self, start: str, count: int, *, inclusive: bool = False, until: str = "+"
+    ) -> list[Raw]:
+        start = start if inclusive or start == "-" else f"({start}"
+        with redis_errors():
+            return cast("list[Raw]", self._client.xrange(self._keys.log, start, until, count=count))
+
+    def wait(self, position: Position, wait_ms: int) -> Position:
+        """Sleep until the log moves on from `position`, at most `wait_ms` and a second; where it stands then."""
+        Doorbell(self._client).wait({self.key: position.rev}, wait_ms)
+        return self.position()
+
+    def read_on(self, place: Place, count: int = CHUNK_MAX, until: str = "+") -> Chunk:
+        """What followed `place`, at most `count` entries up to and including the rev `until`.
+
+        Raises Gone where the log no longer holds what followed it.
+        """
+        with redis_errors():
+            pipe = self._client.pipeline()
+            self._ask_position(pipe)
+            pipe.xrange(self._keys.log, place.rev, until, count=count + 1)
+            meta, length, raw = pipe.execute()
+        found = _position(meta, length)
+        stands = bool(raw) and raw[0][0].decode() == place.rev
+        if why := _misfit(place, found, stands):
+            raise Gone(self.origin, why)
+        raw = raw[1:] if stands else raw[:count]
+        rev = raw[-1][0].decode() if raw else place.rev
+        return Chunk(self._decode(raw), Place(found.epoch, rev), len(raw) == count)
+
+    def trim(self, count_max: int, age_ms_max: int, *, term: int = 0) -> int:
+        """Cut entries beyond `count_max` and those older than `age_ms_max`; return how many went.
+
+        `term` is the janitor's; raises Refused("stale_term") where a later janitor has been here.
+        """
+        oldest = max(0, self._store.clock.now() - age_ms_max)
+        keys = [self._keys.log, self._keys.meta]
+        gone = int(self._store.scripts.run("trim", keys, [count_max, oldest, term]))
+        if gone < 0:
+            raise Refused("stale_term", f"a later janitor than of term {term} trims {self.origin}")
+        return gone
+
+    def _ask_position(self, pipe: Any) -> None:
+        pipe.hmget(self._keys.meta, "epoch", "floor", "rev")
+        pipe.xlen(self._keys.log)
+
+    def _decode(self, raw: Iterable[Raw]) -> list[Entry]:
+        entries = []
+        for rev, flat in raw:
+            try:
+                entries.append(read_logged(rev, flat))
+            except (KeyError, TypeError, ValueError):
+                # Only a foreign hand writes such a one; it changed no record, and must not stop every reader.
+                _log.warning("entry %s in the log of %s is none of ours", rev.decode(), self.origin)
+        return entries
+
+
+def _position(meta: list[bytes | None], length: int) -> Position:
+    epoch, floor, rev = (raw.decode() if raw else "" for raw in meta)
+    floor = floor or BEGIN
+    rev = rev or floor
+    if length == 0 and rev != floor:  # empty, but not by our trimming: lost
+        return Position("", rev, rev)
+    return Position(epoch, floor, rev)
+
+
+def _misfit(place: Place, found: Position, stands: bool) -> str:
+    """Why the place does not fit the log as found; empty if it does."""
+    is_floor = rev_order(place.rev) == rev_order(found.floor)
+    if place.epoch != found.epoch:
+        # Who stood where no log was lost nothing, if one began there since.
+        return "" if not place.epoch and is_floor else "it is another log now"
+    return "" if stands or is_floor else "trimmed, lost or rolled back"

@@ -1,0 +1,58 @@
+"""The records of an origin as they are, in pages: no snapshot by itself, since writers go on meanwhile.
+
+Paged with ZSCAN: every member that is there from beginning to end comes at least once, whatever comes and goes.
+(Paging by rank, which is faster, skips one for each that leaves a page already read.)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import cast
+
+import redis
+
+from broker.rules.key import Key
+from broker.rules.record import Record
+from broker.store.connection import redis_errors
+from broker.store.decode import read_record
+from broker.store.store import Store
+
+#: About how many records a page holds: one call of some milliseconds.
+PAGE = 500
+
+_log = logging.getLogger(__name__)
+
+
+def scan(store: Store, origin: str) -> Iterator[dict[Key, Record]]:
+    """Page by page, every record of an origin. Raises Unavailable, and Damaged where `ids` is of a wrong type.
+
+    A job whose hash cannot be read is passed over with a warning: one damaged job must not hide all others.
+    """
+    keys = store.keys.of(origin)
+    cursor = 0
+    while True:
+        with redis_errors():
+            cursor, found = store.client.zscan(keys.ids, cursor, count=PAGE)
+            members = cast("list[tuple[bytes, float]]", found)
+            named = [Key.of_member(origin, member.decode()) for member, _ in members]
+            pipe = store.client.pipeline(transaction=False)
+            for key in named:
+                pipe.hgetall(keys.of_job(key.job).job)
+            replies = pipe.execute(raise_on_error=False)
+            page = dict(_records(named, replies))
+        yield page
+        if cursor == 0:
+            return
+
+
+def _records(named: list[Key], replies: list[object]) -> Iterator[tuple[Key, Record]]:
+    for key, reply in zip(named, replies, strict=True):
+        if isinstance(reply, redis.RedisError) and "WRONGTYPE" not in str(reply):
+            raise reply
+        if not reply:  # gone since it was listed
+            continue
+        try:
+            yield key, read_record(reply)  # type: ignore[arg-type]
+        except (AttributeError, TypeError, ValueError):
+            _log.warning("the record of %s cannot be read: %s", key, str(reply)[:200])

@@ -1,0 +1,221 @@
+"""Watching: each job's newest state, of all origins at once, in the order of each origin's log.
+
+A watcher owns nothing in Redis: no group, no key. One that is slow or dies costs nobody anything.
+
+It holds what it told. A job that ended stays in `records` for as long as it is listed (until it is removed or
+pruned), because a list that drops it earlier disagrees with `broker jobs`, with the log's fold, and with the next
+relist, which would take it for drift. Whoever counts load reads `live`, which drops a job with its terminal entry.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Self, cast
+
+from broker.errors import BrokerError, Damaged, Invalid
+from broker.rules.key import NAME, Key, check_name
+from broker.rules.record import Record
+from broker.rules.replay import Change
+from broker.store.connection import redis_errors
+from broker.store.doorbell import Doorbell
+from broker.store.follow import Follower, Stopped
+from broker.store.log import CHUNK_MAX, Place
+from broker.store.store import Store
+
+__all__ = ["Change", "Cursor", "Place", "Records", "Snapshot", "Watcher", "read_cursor"]
+
+#: How often new origins are looked for, and every log is looked at without a ring: one that was lost never rings.
+LOOK_SECONDS = 1.0
+
+#: Where a reader stands: origin -> (epoch, rev). `json.dumps` takes it, `read_cursor` reads it back.
+Cursor = dict[str, Place]
+
+
+class Snapshot(NamedTuple):
+    """The state of each origin at one position of its log, and that position."""
+
+    records: dict[Key, Record]
+    cursor: Cursor
+
+
+class Records(Mapping[Key, Record]):
+    """The records of several origins as one mapping; follows what is below it."""
+
+    def __init__(self, parts: Mapping[str, Follower], which: str) -> None:
+        self._parts = parts
+        self._which = which
+
+    def _dicts(self) -> list[dict[Key, Record]]:
+        return [getattr(part, self._which) for part in self._parts.values()]
+
+    def __getitem__(self, key: Key) -> Record:
+        found: dict[Key, Record] = getattr(self._parts[key.origin], self._which)
+        return found[key]
+
+    def __iter__(self) -> Iterator[Key]:
+        for part in self._dicts():
+            yield from part
+
+    def __len__(self) -> int:
+        return sum(map(len, self._dicts()))
+
+
+class Watcher:
+    """Follows the logs of `origins`; of all, new ones as they appear, where None is given.
+
+    For one thread, but for `close`. Without `snapshot` or `resume` before it, `changes` begins by telling all that is
+    there.
+    """
+
+    def __init__(self, store: Store, origins: Sequence[str] | None = None) -> None:
+        self._store = store
+        self._named = None if origins is None else [check_name("origin", name) for name in origins]
+        self._followers: dict[str, Follower] = {}
+        self._untold: list[Change] = []
+        self._look_at = 0.0
+        self._bell = Doorbell(store.client)
+        self._is_closed = False
+        #: The current state, as far as it was told.
+        self.records: Mapping[Key, Record] = Records(self._followers, "records")
+        #: Those of `records` that have not ended, guesses included.
+        self.live: Mapping[Key, Record] = Records(self._followers, "live")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def cursor(self) -> Cursor:
+        """Where the watcher stands: `records` is the state there."""
+        return {
+            origin: follower.place for origin, follower in self._followers.items() if follower.place
+        }
+
+    def snapshot(self) -> Snapshot:
+        """List every origin. Later changes follow upon it. Raises Unavailable, Damaged."""
+        self._untold.clear()
+        self._discover()
+        for follower in self._followers.values():
+            follower.take()
+        return Snapshot(dict(self.records), self.cursor)
+
+    def resume(self, cursor: Cursor, records: Mapping[Key, Record] | None = None) -> None:
+        """Go on from a cursor that was handed out before. Raises Gone where a log no longer holds what followed.
+
+        `records` is what the caller holds since then. Without it a later loss cannot be made good here, since nobody
+        here knows what vanished: `changes` then raises Gone, and the caller takes a snapshot.
+        """
+        followers = {}
+        for origin, place in cursor.items():
+            if self._named is not None and origin not in self._named:
+                continue
+            held = None
+            if records is not None:
+                held = {key: record for key, record in records.items() if key.origin == origin}
+            followers[origin] = Follower(self._store, origin)
+            followers[origin].resume(place, held)
+        self._untold.clear()
+        self._followers.clear()
+        self._followers.update(followers)
+
+    def changes(self, wait_ms: int) -> list[Change]:
+        """What happened since the last call, waiting up to `wait_ms` for the first of it; [] if nothing did.
+
+        Where a log was cut or replaced, its origin is listed anew and the differences are told as changes,
+        `synthesized`. Raises Unavailable and Damaged; nothing is lost by either: the next call goes on. Once closed
+        it returns [], always.
+        """
+        deadline = time.monotonic() + wait_ms / 1000
+        rung: Collection[str] | None = None if wait_ms <= 0 else ()
+        while not self._is_closed:
+            try:
+                self._read(rung)
+            except Stopped:
+                break
+            except BrokerError:
+                if not self._untold:
+                    raise
+            left = deadline - time.monotonic()
+            if self._untold and not self._is_closed:
+                told, self._untold = self._untold, []
+                return told
+            if left <= 0:
+                break
+            rung = self._wait(left)
+        return []
+
+    def relist(self, origin: str) -> int:
+        """List an origin anew and return how many jobs differed for no reason that its log gives: 0 is expected.
+
+        What differed is told by the next `changes`.
+        """
+        follower = self._followers.get(origin)
+        if follower is None or follower.place is None:
+            raise Invalid(f"origin {origin!r} is not watched yet")
+        told, drift = follower.relist()
+        self._untold += told
+        return drift
+
+    def close(self) -> None:
+        """From any thread: end the watching, a blocked `changes` at once. Closing twice does nothing."""
+        self._is_closed = True
+        self._bell.wake()
+
+    def _wait(self, seconds: float) -> Collection[str] | None:
+        """The origins that rang; None: look at each."""
+        seconds = min(seconds, max(0.0, self._look_at - time.monotonic()))
+        logs = {
+            follower.log.key: follower for follower in self._followers.values() if follower.place
+        }
+        places = {key: follower.place.rev for key, follower in logs.items() if follower.place}
+        try:
+            rung = self._bell.wait(places, round(seconds * 1000))
+        except Damaged:
+            return None  # one log that is none must not keep the others silent: the look names it
+        return None if rung is None else {logs[key].origin for key in rung}
+
+    def _read(self, rung: Collection[str] | None) -> None:
+        """Read on where it rang, and everywhere once a second; the longest unread first, about one chunk in all."""
+        if is_due := time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + LOOK_SECONDS
+            self._discover()
+        damage: Damaged | None = None
+        for origin, follower in list(self._followers.items()):
+            if not (is_due or rung is None or origin in rung or follower.place is None):
+                continue
+            if self._is_closed or len(self._untold) >= CHUNK_MAX:
+                break
+            self._followers[origin] = self._followers.pop(origin)  # to the end of the row
+            try:
+                self._untold += follower.step(lambda: self._is_closed)
+            except Damaged as met:
+                damage = met
+        if damage:
+            raise damage
+
+    def _discover(self) -> None:
+        found = self._named
+        if found is None:
+            with redis_errors():
+                names = cast("list[bytes]", self._store.client.hkeys(self._store.keys.origins))
+            found = [name.decode(errors="replace") for name in names]
+        for origin in found:
+            if origin not in self._followers and NAME.match(origin):
+                self._followers[origin] = Follower(self._store, origin)
+
+
+def read_cursor(found: Any) -> Cursor:
+    """A cursor that came back from outside, as JSON made it; raises Invalid where it is none."""
+    cursor: Cursor = {}
+    try:
+        for origin, (epoch, rev) in found.items():
+            ms, seq = map(int, rev.split("-"))
+            if type(epoch) is not str or min(ms, seq) < 0 or max(ms, seq) >= 2**64:
+                raise ValueError
+            cursor[check_name("origin", origin)] = Place(epoch, rev)
+    except (AttributeError, TypeError, ValueError) as wrong:
+        raise Invalid(f"{found!r:.200} is no cursor of a watcher") from wrong
+    return cursor

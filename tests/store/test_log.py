@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import fakeredis
+import pytest
+
+from broker.errors import Damaged, Gone, Refused
+from broker.rules.entry import read_entry
+from broker.rules.record import from_fields
+from broker.rules.replay import fold, rev_order
+from broker.store.decode import read_logged, read_record
+from broker.store.log import BEGIN, Log, Place, Position
+from broker.store.store import Store
+from tests.store.readers import ORIGIN, Desk, key, logged
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(params=["redis", "fakeredis"])
+def desk(request, namespace):
+    """The same on both: trimming and reading must work for users' tests too."""
+    if request.param == "redis":
+        store = Store.from_url(request.getfixturevalue("redis_url"), namespace)
+    else:
+        store = Store(fakeredis.FakeRedis(version=(7, 0)), namespace)
+    yield Desk(store)
+    store.close()
+
+
+@pytest.fixture
+def log(desk):
+    return Log(desk.store, ORIGIN)
+
+
+def revs(entries):
+    return [entry.rev for entry in entries]
+
+
+def test_nothing_written_is_a_position_without_epoch(log):
+    assert log.position() == Position("", BEGIN, BEGIN)
+    assert log.read() == []
+
+
+def test_the_position_names_epoch_floor_and_newest(desk, log):
+    first, last = desk.report_many("ab")
+    position = log.position()
+    assert position.epoch
+    assert (position.floor, position.rev) == (BEGIN, last)
+    assert revs(log.read()) == [first, last]
+
+
+def test_entries_are_read_after_a_rev_or_from_it_on(desk, log):
+    a, b, c = desk.report_many("abc")
+    assert revs(log.read(a)) == [b, c]
+    assert revs(log.read(b, inclusive=True)) == [b, c]
+    assert revs(log.read(count=2)) == [a, b]
+    assert revs(log.entries(b)) == [a, b]
+
+
+def test_all_entries_are_read_across_pages(desk, log, monkeypatch):
+    monkeypatch.setattr("broker.store.log.CHUNK_MAX", 7)
+    told = [rev for at in range(0, 30, 10) for rev in desk.report_many(range(at, at + 10))]
+    assert revs(log.entries()) == told
+
+
+def test_the_fold_of_the_log_equals_the_records(desk, log):
+    desk.report_many(range(20), "queued")
+    desk.report_many(range(5, 15), "completed", node="n1", completed_at=5_000)
+    for id in range(10, 13):
+        desk.remove(id)
+    desk.remove_pair(13)
+    desk.remove_pair("never seen")
+    records = desk.records()
+    assert len(records) == 16
+    assert logged(fold(ORIGIN, log.entries())) == logged(records)
+
+
+def test_reading_on_is_inclusive_of_the_place_and_tells_what_followed(desk, log):
+    a, b, c = desk.report_many("abc")
+    epoch = log.position().epoch
+    chunk = log.read_on(Place(epoch, a))
+    assert revs(chunk.entries) == [b, c]
+    assert chunk.place == Place(epoch, c)
+    assert not chunk.is_full
+    assert log.read_on(Place(epoch, c)).entries == []
+    assert log.read_on(Place(epoch, a), 1).is_full
+    assert revs(log.read_on(Place(epoch, a), until=b).entries) == [b]
+
+
+def test_a_place_before_the_first_entry_takes_the_first_epoch(desk, log):
+    begin = log.position().place
+    a = desk.report("a")
+    chunk = log.read_on(begin)
+    assert revs(chunk.entries) == [a]
+    assert chunk.place == log.position().place
+
+
+def test_a_place_of_another_epoch_never_fits(desk, log):
+    rev = desk.report("a")
+    with pytest.raises(Gone, match="another log"):
+        log.read_on(Place("other", rev))
+    with pytest.raises(Gone, match="another log"):
+        log.read_on(Place("other", BEGIN))
+
+
+def test_trimming_by_count_puts_the_floor_just_below_the_first_kept(desk, log):
+    told = desk.report_many(range(10))
+    assert log.trim(4, HOUR_MS) == 6
+    assert revs(log.read()) == told[6:]
+    floor = rev_order(log.position().floor)
+    assert rev_order(told[5]) <= floor < rev_order(told[6])
+
+
+@pytest.mark.parametrize(
+    "kept, floor",
+    [("5-7", "5-6"), ("5-1", "5-0"), ("5-0", "4-18446744073709551615")],
+)
+def test_the_floor_is_the_id_before_the_first_kept(desk, log, kept, floor):
+    for rev in ("3-1", kept):
+        desk.store.client.xadd(desk.keys.log, {"event": "report"}, id=rev)
+    assert log.trim(1, desk.store.clock.now()) == 1
+    assert log.position().floor == floor
+
+
+def test_trimming_by_age_alone(desk, log):
+    old = [f"{desk.store.clock.now() - 2 * HOUR_MS}-{seq}" for seq in range(3)]
+    for rev in old:
+        desk.store.client.xadd(desk.keys.log, {"event": "report"}, id=rev)
+    desk.store.client.hset(desk.keys.meta, mapping={"epoch": "e", "rev": old[-1]})
+    new = desk.report("a")
+    assert log.trim(100, HOUR_MS) == 3
+    assert revs(log.read()) == [new]
+
+
+def test_an_emptied_log_has_its_floor_at_the_last_rev_and_keeps_its_readers(desk, log):
+    last = desk.report_many("abc")[-1]
+    place = log.position().place
+    assert log.trim(0, HOUR_MS) == 3
+    assert log.position() == Position(place.epoch, last, last)
+    assert log.read_on(place).entries == []
+    new = desk.report("d")
+    assert revs(log.read_on(place).entries) == [new]
+
+
+def test_where_nothing_goes_the_floor_stays_and_so_does_the_reader_at_it(desk, log):
+    desk.report("a")
+    log.trim(0, HOUR_MS)
+    place = log.position().place
+    new = desk.report("b")
+    assert log.trim(10, HOUR_MS) == 0
+    assert log.position().floor == place.rev
+    assert revs(log.read_on(place).entries) == [new]
+
+
+def test_a_trimmed_place_is_gone_and_the_floor_is_not(desk, log):
+    told = desk.report_many(range(10))
+    epoch, floor, _ = log.position()
+    log.trim(4, HOUR_MS)
+    with pytest.raises(Gone, match=r"desk.*trimmed") as gone:
+        log.read_on(Place(epoch, told[4]))
+    assert gone.value.origin == ORIGIN
+    with pytest.raises(Gone):
+        log.read_on(Place(epoch, floor))
+    assert (
+        revs(log.read_on(log.position().place._replace(rev=log.position().floor)).entries)
+        == (told[6:])
+    )
+
+
+def test_a_lost_log_is_gone_and_its_end_can_be_stood_at(desk, log):
+    rev = desk.report("a")
+    place = log.position().place
+    desk.store.client.delete(desk.keys.log)
+    with pytest.raises(Gone):
+        log.read_on(place)
+    assert log.position() == Position("", rev, rev)
+    assert log.read_on(log.position().place).entries == []
+
+
+def test_a_log_begun_after_a_loss_is_followed_from_its_beginning(desk, log):
+    desk.report("a")
+    old = log.position().place
+    desk.store.client.delete(desk.keys.log)
+    lost = log.position().place
+    new = desk.report("b")
+    assert log.position().epoch not in ("", old.epoch)
+    assert revs(log.read_on(lost).entries) == [new]
+    with pytest.raises(Gone):
+        log.read_on(old)
+
+
+def test_a_rolled_back_log_is_gone_even_after_it_has_grown_beyond(desk, log):
+    desk.report("a")
+    rev = desk.report("b")
+    place = log.position().place
+    desk.store.client.xdel(desk.keys.log, rev)
+    desk.store.client.hset(desk.keys.meta, "rev", log.read()[-1].rev)
+    with pytest.raises(Gone, match="rolled back"):
+        log.read_on(place)
+    desk.report("c")
+    with pytest.raises(Gone, match="rolled back"):
+        log.read_on(place)
+    assert log.read_on(log.position().place).entries == []
+
+
+def test_a_lower_term_is_refused_and_a_higher_one_kept(desk, log):
+    desk.report_many("abc")
+    assert log.trim(2, HOUR_MS, term=7) == 1
+    with pytest.raises(Refused) as refused:
+        log.trim(1, HOUR_MS, term=6)
+    assert refused.value.rule == "stale_term"
+    assert len(log.read()) == 2
+    assert desk.store.client.hget(desk.keys.meta, "term:janitor") == b"7"
+    assert log.trim(1, HOUR_MS, term=7) == 1
+
+
+def test_trimming_what_was_never_written_does_nothing(desk, log):
+    assert log.trim(10, HOUR_MS) == 0
+    assert log.position() == Position("", BEGIN, BEGIN)
+
+
+def test_a_wrong_type_is_damage(desk, log):
+    desk.store.client.set(desk.keys.log, "text")
+    for call in (
+        log.position,
+        log.read,
+        lambda: log.read_on(Place("", BEGIN)),
+        lambda: log.trim(1, 1),
+    ):
+        with pytest.raises(Damaged):
+            call()
+
+
+def test_a_foreign_entry_stops_nobody(desk, log, caplog):
+    a = desk.report("a")
+    place = log.position().place
+    foreign = desk.store.client.xadd(desk.keys.log, {"hello": "world"}).decode()
+    b = desk.report("b")
+    assert revs(log.read()) == [a, b]
+    assert f"{foreign} in the log of desk is none of ours" in caplog.text
+    assert revs(log.read_on(place, 1).entries) == []
+    assert log.read_on(place, 1).place.rev == foreign
+
+
+def test_waiting_ends_when_the_log_moves_on(desk, log):
+    desk.report("a")
+    position = log.position()
+    assert log.wait(position, 30) == position
+    rev = desk.report("b")
+    assert log.wait(position, 10_000).rev == rev
+
+
+def test_fast_decoding_says_what_the_rules_say(desk, log):
+    desk.report("odd", error="one\0two\n{}", model="größe", node="n1", seq=3)
+    desk.report("plain", "failed", error="no")
+    desk.remove("plain")
+    client = desk.store.client
+    for rev, fields in client.xrange(desk.keys.log):
+        flat = [part for pair in fields.items() for part in pair]
+        text = {name.decode(): raw.decode() for name, raw in fields.items()}
+        assert read_logged(rev, flat) == read_entry(rev.decode(), text)
+        assert read_logged(rev, flat[2:4] + flat[:2] + flat[4:]) == read_entry(rev.decode(), text)
+    raw = client.hgetall(desk.keys.of_job(key("odd").job).job)
+    found = read_record(raw | {b"unknown": b"1"})
+    assert found == from_fields({name.decode(): value.decode() for name, value in raw.items()})
+    assert found.error == "one\0two\n{}"

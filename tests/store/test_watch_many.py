@@ -1,0 +1,162 @@
+"""Many readers, slow readers, closed and killed readers: none of them costs another anything."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+import pytest
+
+from broker.store.log import CHUNK_MAX
+from broker.store.store import Store
+from broker.store.watch import Watcher
+from tests.store.readers import Desk, blocked, changes_until, report, until
+
+PAIRS = 1_000
+
+
+@pytest.fixture
+def desk(store):
+    return Desk(store)
+
+
+def write_pairs(desk):
+    """Event A (running) and event B (completed) for each of many jobs, B right after A."""
+    for at in range(0, PAIRS, 50):
+        desk.view.apply(
+            [report(id, state) for id in range(at, at + 50) for state in ("running", "completed")]
+        )
+
+
+def test_ten_readers_see_a_before_b_in_each_of_a_thousand_pairs(desk, redis_url, namespace):
+    def read(_):
+        with closing(Store.from_url(redis_url, namespace)) as store, Watcher(store) as watcher:
+            watcher.snapshot()
+            ready.wait()
+            told = changes_until(watcher, lambda told: len(told) >= 2 * PAIRS)
+            return [(change.key.id, change.record.state) for change in told]
+
+    desk.report("before", "completed")
+    ready = threading.Barrier(11)
+    with ThreadPoolExecutor(10) as pool:
+        readers = pool.map(read, range(10))
+        ready.wait()
+        write_pairs(desk)
+        expected = [(str(id), state) for id in range(PAIRS) for state in ("running", "completed")]
+        for told in readers:
+            assert told == expected
+
+
+def test_a_sleeping_reader_delays_nobody_and_misses_nothing(desk, store):
+    desk.report("before", "completed")
+    with Watcher(store) as awake, Watcher(store) as asleep:
+        awake.snapshot()
+        asleep.snapshot()
+        desk.report("one")
+        slowest = 0.0
+        for number in range(100):
+            begun = time.monotonic()
+            desk.report(number)
+            changes_until(awake, lambda told, id=str(number): id in {c.key.id for c in told})
+            slowest = max(slowest, time.monotonic() - begun)
+        assert slowest < 1.0
+        told = changes_until(asleep, lambda told: len(told) == 101)
+        assert [change.key.id for change in told] == ["one", *map(str, range(100))]
+
+
+def test_a_reader_that_fell_behind_is_served_in_bounded_chunks(desk, store):
+    desk.report("before", "completed")
+    with Watcher(store) as watcher:
+        watcher.snapshot()
+        write_pairs(desk)
+        sizes = []
+        until(lambda: sizes.append(len(watcher.changes(1_000))) or sum(sizes) == 2 * PAIRS)
+        assert max(sizes) <= CHUNK_MAX
+
+
+def test_closing_ends_a_blocked_call_at_once(desk, store):
+    desk.report("a")
+    watcher = Watcher(store)
+    watcher.snapshot()
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(watcher.changes, 60_000)
+        until(lambda: blocked(store))
+        begun = time.monotonic()
+        watcher.close()
+        assert waiting.result() == []
+        assert time.monotonic() - begun < 0.1
+    assert watcher.changes(60_000) == []
+    watcher.close()
+
+
+def test_closing_in_mid_burst_ends_it_once_without_an_error_or_an_empty_change(desk, store):
+    done = threading.Event()
+
+    def burst():
+        for number in range(10_000):
+            if done.is_set():
+                return
+            desk.report(number)
+
+    def read(watcher):
+        batches = []
+        while batch := watcher.changes(60_000):
+            batches.append(batch)
+        return batches, time.monotonic()
+
+    desk.report("before", "completed")
+    with ThreadPoolExecutor() as pool:
+        writing = pool.submit(burst)
+        for turn in range(20):
+            watcher = Watcher(store)
+            watcher.snapshot()
+            reading = pool.submit(read, watcher)
+            until(lambda w=watcher: len(w.records) > 10)
+            time.sleep(0.003 * turn)  # close at another moment of the burst each turn
+            begun = time.monotonic()
+            watcher.close()
+            batches, ended = reading.result()
+            assert ended - begun < 0.1
+            assert all(change.key and change.record for batch in batches for change in batch)
+        done.set()
+        writing.result()
+
+
+def test_closing_before_and_between_calls_leaves_no_connection_behind(desk, store):
+    desk.report("a")
+    before = len(store.client.client_list())
+    for _ in range(5):
+        with Watcher(store) as watcher:
+            watcher.snapshot()
+            watcher.changes(5)
+    until(lambda: len(store.client.client_list()) <= before + 1)
+
+
+def watch_forever(url, namespace, reports):
+    with Watcher(Store.from_url(url, namespace)) as watcher:
+        watcher.snapshot()
+        reports.put("ready")
+        while True:
+            watcher.changes(60_000)
+
+
+def test_a_killed_reader_leaves_nothing_behind(desk, store, redis_url, namespace):
+    desk.report("a")
+    keys = sorted(store.client.keys(f"{namespace}:*"))
+    clients = len(store.client.client_list())
+    spawn = multiprocessing.get_context("spawn")
+    reports = spawn.Queue()
+    reader = spawn.Process(target=watch_forever, args=(redis_url, namespace, reports))
+    reader.start()
+    assert reports.get(timeout=30) == "ready"
+    until(lambda: blocked(store))
+    os.kill(reader.pid, signal.SIGKILL)
+    reader.join()
+    until(lambda: len(store.client.client_list()) <= clients)
+    assert sorted(store.client.keys(f"{namespace}:*")) == keys
+    assert store.client.xinfo_groups(desk.keys.log) == []
