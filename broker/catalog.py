@@ -206,7 +206,7 @@ class Catalog:
 
     def replay(self, origin: str, until: str | None = None) -> dict[Key, Record]:
         """The list as the log alone tells it, at entry `until` or at its end."""
-        return fold(origin, self.log(origin).entries(), until or "")
+        return fold(origin, self.log(origin).entries(until))
 
     def origins(self) -> list[str]:
         """Every origin that has ever been heard of."""

@@ -23,13 +23,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _dispatch(words)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader has seen enough; a later flush at exit must not complain either.
-        _discard_stdout()
-        return 0
+        code = 0  # the reader has seen enough
     except KeyboardInterrupt:
-        return 130
+        code = 130
     except Exception as error:  # noqa: BLE001 - the one place where every error ends
-        return _tell(error, words[0] if words else "")
+        code = _tell(error, words[0] if words else "")
+    _flush_or_discard()
     return code
 
 
@@ -40,7 +39,8 @@ def _dispatch(words: list[str]) -> int:
         ["--install-completion"],
         ["--show-completion"],
     ):
-        return _invoke(_typer(COMMANDS), words, "broker")
+        _typer(COMMANDS).main(args=words, prog_name="broker")
+        return 0
     if words[:1] in ([], ["--help"], ["-h"], ["help"]):
         print(overview())
         return 0 if words else 2
@@ -72,13 +72,15 @@ def _typer(names: Sequence[str] | dict[str, Any]) -> Any:
 
 
 def _invoke(command: Any, words: list[str], name: str) -> int:
+    """Run a command without click's own handling of errors, signals and closed pipes: `main` has one for all."""
     import typer
 
     try:
-        answer = command.main(args=words, prog_name=name, standalone_mode=False)
-    except typer.Abort:
-        return 130
-    return answer if isinstance(answer, int) else 0
+        with command.make_context(name, words) as context:
+            command.invoke(context)
+    except typer.Exit as end:  # --help
+        return int(end.exit_code)
+    return 0
 
 
 def _unknown(name: str, known: list[str]) -> Exception:
@@ -119,8 +121,12 @@ def _prepare_streams() -> None:
             reconfigure(errors="backslashreplace")
 
 
-def _discard_stdout() -> None:
+def _flush_or_discard() -> None:
+    """What nobody can take any more must not be complained about when the interpreter exits."""
     try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
+        sys.stdout.flush()
+    except OSError:
+        try:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except (OSError, ValueError):
+            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123

@@ -45,8 +45,8 @@ COLUMNS: Columns = (
     (Column("STATE", style=state_style), shown_state),
     (Column("NODE", 1, least=8), lambda job: job["node"] or "-"),
     (Column("AGE", 2, right=True), lambda job: age(job["created_at"])),
-    (Column("TOOK", 4, right=True), _took),
-    (Column("TRIES", 5, right=True), _tries),
+    (Column("TOOK", 5, right=True), _took),
+    (Column("TRIES", 4, right=True), _tries),
     (Column("MODEL", 6, least=8), lambda job: job["model"] or "-"),
     (Column("ERROR", 3, least=12), lambda job: job["error"] or job["reason"] or "-"),
 )

@@ -52,9 +52,12 @@ COLUMNS: Columns = (
 
 
 def entry_json(origin: str, entry: Entry) -> dict[str, Any]:
-    """An entry as every face shows it: `record` is null where the job is gone, up to `generation`."""
+    """An entry as every face shows it: `record` is null where the job is gone, up to `generation`.
+
+    The key of a removal of every engine and run is `origin/id`, which is no job's.
+    """
     key = entry.key(origin)
-    name = f"{origin}/*/*/{entry.job}" if entry.names_pair else str(key)
+    name = f"{origin}/{entry.job}" if entry.names_pair else str(key)
     return {
         "rev": entry.rev,
         "at": int(entry.rev.split("-")[0]),
@@ -115,20 +118,18 @@ def _followed(here: Broker, origin: str) -> Iterator[list[Entry]]:
     book = here.log(origin)
     place = book.position().place
     yield from _pages(here, origin, place.rev)
-    with here.watch([origin]) as doorbell:
-        doorbell.resume({origin: place})
-        while True:
-            try:
-                chunk = book.read_on(place, PAGE)
-                place = chunk.place
-                if chunk.entries:
-                    yield chunk.entries
-                else:
-                    doorbell.changes(FOLLOW_MS)
-            except Gone as gone:
-                warn(str(gone))
-                place = book.position().place
-                doorbell.resume({origin: place})
+    while True:
+        try:
+            chunk = book.read_on(place, PAGE)
+        except Gone as gone:
+            warn(str(gone))
+            place = book.position().place
+            continue
+        place = chunk.place
+        if chunk.entries:
+            yield chunk.entries
+        else:
+            book.wait(book.position()._replace(rev=place.rev), FOLLOW_MS)
 
 
 def replay(

@@ -114,6 +114,12 @@ def age(ms: int | None) -> str:
     return span(int(time.time() * 1000) - ms)
 
 
+def ago(ms: int) -> str:
+    """How far an instant lies back or ahead, for a sentence."""
+    left = ms - int(time.time() * 1000)
+    return f"in {span(left)}" if left > 0 else f"{span(-left)} ago"
+
+
 def span(ms: int) -> str:
     """A length of time in one unit."""
     seconds = max(0, ms) / 1000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from broker.cli.output import Format, FormatOption, age, instant, print_object
+from broker.cli.output import Format, FormatOption, ago, instant, print_object
 from broker.cli.session import KeyArgument, broker
 from broker.cli.text import to_json
 
@@ -28,7 +28,7 @@ def _lines(job: dict[str, Any]) -> Iterator[tuple[str, object]]:
         if name in ("key", "state", *_LEFT_OUT):
             continue
         if name in _TIMES:
-            yield name, f"{instant(value)} ({age(value)} ago)" if value else None
+            yield name, f"{instant(value)} ({ago(value)})" if value else None
         elif name == "timeout":
             yield name, f"{value / 1000:g} s" if value else None
         elif name in ("payload", "extras"):

@@ -65,10 +65,12 @@ def fit(columns: Sequence[Column], natural: Sequence[int], width: int | None) ->
         kept.remove(max(kept, key=lambda at: columns[at].rank))
     widths = [least(at) if at in kept else 0 for at in range(len(columns))]
     spare = width - needed()
-    for at in sorted(kept, key=lambda at: columns[at].rank):
-        more = max(0, min(spare, natural[at] - widths[at]))
-        widths[at] += more
-        spare -= more
+    while spare > 0 and (wanting := [at for at in kept if widths[at] < natural[at]]):
+        share = max(1, spare // len(wanting))
+        for at in wanting[:spare]:
+            more = min(share, natural[at] - widths[at])
+            widths[at] += more
+            spare -= more
     return widths
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from broker.cli.output import Format, FormatOption, age, instant, print_fields
+from broker.cli.output import Format, FormatOption, ago, instant, print_fields
 from broker.cli.session import KeyArgument, broker
 from broker.cli.text import safe, to_json
 
@@ -44,7 +44,7 @@ def _facts(found: dict[str, Any]) -> Iterator[tuple[str, object]]:
             f"a sweep's, in place of {job['guessed_from']}, at {instant(job['guessed_at'])}",
         )
     yield "decided by", f"{deciding['rule']}, said by {deciding['by'] or 'nobody named'}"
-    yield "rev", f"{deciding['rev']} ({instant(deciding['at'])}, {age(deciding['at'])} ago)"
+    yield "rev", f"{deciding['rev']} ({instant(deciding['at'])}, {ago(deciding['at'])})"
     yield "reason", job["reason"]
     yield "error", job["error"]
     yield "node", job["node"]
@@ -56,7 +56,7 @@ def _facts(found: dict[str, Any]) -> Iterator[tuple[str, object]]:
         yield "tries", f"{job['tries']} of {job['attempts']}{deaths}{once}"
     else:
         yield "seq", job["seq"] or "none: its origin does not number"
-        yield "last seen", f"{instant(job['last_seen'])} ({age(job['last_seen'])} ago)"
+        yield "last seen", f"{instant(job['last_seen'])} ({ago(job['last_seen'])})"
 
 
 def _refusal(refusal: dict[str, Any]) -> str:

@@ -1,0 +1,229 @@
+"""`log replay nodes node doctor`: what they print, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from broker import WorkerInfo
+from broker.checkup import judge_server
+from broker.store.health import Health
+from broker.store.health import read as read_health
+from tests.system.command import held, reported
+
+
+def worker(broker, node="nas", engine="echo", job="", name=""):
+    broker.beat(WorkerInfo(name or f"{node}-{engine}", node, engine, pid=1, started_at=1, job=job))
+
+
+def silence(broker, node="nas"):
+    """The node's and its workers' last beat was long ago."""
+    keys = broker.store.keys
+    broker.store.client.zadd(keys.nodes, {node: 1_000})
+    for seen in broker.workers():
+        if seen.node == node:
+            broker.store.client.zadd(keys.workers, {seen.name: 1_000})
+
+
+class TestLog:
+    def test_tells_what_happened_in_order(self, command, broker):
+        job = broker.submit("echo", id="7")
+        held(broker, job.key).finish("completed")
+        entries = command.ok("log", "desk", "-o", "json").json
+        assert [entry["rule"] for entry in entries] == [
+            "submitted",
+            "placed",
+            "started",
+            "finished",
+        ]
+        assert list(entries[0]) == [
+            "rev",
+            "at",
+            "event",
+            "rule",
+            "by",
+            "key",
+            "generation",
+            "record",
+        ]
+        assert entries[-1]["record"]["state"] == "completed"
+        assert command.ok("log", "desk", "-o", "jsonl").lines == entries
+        assert [line.split()[3] for line in command.ok("log", "desk").out.splitlines()[1:]] == [
+            "submitted", "placed", "started", "finished",
+        ]  # fmt: skip
+
+    def test_a_removal_has_no_record(self, command, broker):
+        broker.remove_pair("desk", "7")
+        [entry] = command.ok("log", "desk", "-o", "json").json
+        assert (entry["key"], entry["rule"], entry["record"]) == ("desk/7", "removed", None)
+        assert entry["generation"] > 0
+        assert command.ok("log", "desk").out.splitlines()[1].split()[-3:] == ["gone", "-", "user"]
+
+    def test_more_than_a_page(self, command, broker):
+        list(broker.report_many(reported(str(n)) for n in range(1_203)))
+        assert len(command.ok("log", "desk", "-o", "json").json) == 1_203
+        assert len(command.ok("log", "desk").out.splitlines()) == 1_204
+
+    def test_follows(self, command, broker):
+        broker.submit("echo", id="1")
+        with command.start("log", "desk", "--follow", "-o", "jsonl") as following:
+            assert json.loads(following.stdout.readline())["key"] == "desk/echo//1"
+            broker.submit("echo", id="2")
+            assert json.loads(following.stdout.readline())["key"] == "desk/echo//2"
+            following.send_signal(2)
+            out, err = following.communicate(timeout=20)
+            assert (following.returncode, out, err) == (130, b"", b"")
+
+    def test_says_what_was_trimmed_while_it_followed(self, command, broker):
+        broker.submit("echo", id="1")
+        with command.start("log", "desk", "--follow", "-o", "jsonl") as following:
+            following.stdout.readline()
+            broker.store.client.delete(broker.store.keys.of("desk").log)
+            broker.submit("echo", id="2")
+            broker.submit("echo", id="3")
+            assert b"no longer holds this position" in following.stderr.readline()
+            broker.submit("echo", id="4")
+            while json.loads(following.stdout.readline())["key"] != "desk/echo//4":
+                pass
+            following.kill()
+
+    def test_an_array_never_ends_while_it_follows(self, command):
+        assert command("log", "desk", "--follow", "-o", "json").code == 2
+
+    @pytest.mark.parametrize("verb", ["log", "replay"])
+    def test_an_origin_that_nobody_knows(self, command, verb):
+        assert command(verb, "nas").code == 3
+        assert command(verb, "Nas").code == 2
+
+
+class TestReplay:
+    def test_gives_the_list(self, command, broker):
+        for n in range(3):
+            broker.report(reported(str(n)))
+        broker.remove("desk/ollama//1")
+        fields = ("key", "state", "rev")
+        shown = command.ok("replay", "desk", "-o", "json").json
+        listed = command.ok("jobs", "-o", "json").json
+        assert [[job[name] for name in fields] for job in shown] == [
+            [job[name] for name in fields] for job in listed
+        ]
+
+    def test_gives_the_list_as_it_was(self, command, broker):
+        rev = broker.report(reported("7", "queued", seq=1)).rev
+        broker.report(reported("7", "completed", seq=2))
+        assert [
+            job["state"] for job in command.ok("replay", "desk", "--until", rev, "-o", "json").json
+        ] == ["queued"]
+        assert [job["state"] for job in command.ok("replay", "desk", "-o", "json").json] == [
+            "completed"
+        ]
+
+    @pytest.mark.parametrize("rev", ["x", "1-2-3", "0x10", "-", "1e3"])
+    def test_a_rev_that_is_none(self, command, broker, rev):
+        broker.report(reported())
+        assert command("replay", "desk", "--until", rev).code == 2
+
+
+class TestNodes:
+    def test_lists_slots_and_what_is_busy(self, command, broker):
+        worker(broker, name="a", job="desk/echo//7")
+        worker(broker, name="b")
+        worker(broker, engine="other")
+        [node] = command.ok("nodes", "-o", "json").json
+        assert (node["node"], node["slots"], node["running"], node["flag"], node["suspect"]) == (
+            "nas",
+            3,
+            1,
+            None,
+            False,
+        )
+        assert node["engines"] == {
+            "echo": {"slots": 2, "running": 1},
+            "other": {"slots": 1, "running": 0},
+        }
+        row = command.ok("nodes").out.splitlines()[1].split()
+        assert row[:3] == ["nas", "up", "1/3"]
+
+    def test_a_silent_node_offers_nothing(self, command, broker):
+        worker(broker)
+        silence(broker)
+        [node] = command.ok("nodes", "-o", "json").json
+        assert (node["slots"], node["suspect"], node["engines"]) == (0, True, {})
+        assert "silent" in command.ok("nodes").out
+
+    def test_no_nodes(self, command):
+        assert command.ok("nodes", "-o", "json").json == []
+        assert "no nodes" in command.ok("nodes").err
+
+    def test_flags_come_and_go(self, command, broker):
+        worker(broker)
+        for verb, flag in (("drain", "drained"), ("dead", "dead"), ("resume", None)):
+            command.ok("node", verb, "nas")
+            assert command.ok("nodes", "-o", "json").json[0]["flag"] == flag
+
+    def test_a_node_is_forgotten(self, command, broker):
+        worker(broker)
+        command.ok("node", "remove", "nas")
+        assert command.ok("nodes", "-o", "json").json == []
+        assert command("node", "remove", "nas").code == 3
+        assert command("node", "resume", "nas").code == 3
+
+    def test_a_flag_may_wait_for_its_node(self, command):
+        assert "has not been heard of" in command.ok("node", "drain", "nas").err
+
+    @pytest.mark.parametrize("words", [["drain"], ["stop", "nas"], ["drain", "Nas"], []])
+    def test_usage(self, command, words):
+        assert command("node", *words).code == 2
+
+
+HEALTHY = Health("7.2.0", "redis", "master", "noeviction", True, True, 10, 100, 0.2, 0)
+
+
+class TestDoctor:
+    def test_finds_a_job_that_nobody_can_run(self, command, broker):
+        broker.submit("echo")
+        ran = command("doctor", "-o", "json")
+        assert ran.code == 1
+        assert ran.json[0] == {
+            "level": "error", "topic": "engine", "text": "1 jobs wait for engine echo, which no node offers",
+        }  # fmt: skip
+        worker(broker)
+        assert command("doctor").code == 0
+
+    def test_finds_a_silent_node(self, command, broker):
+        worker(broker)
+        silence(broker)
+        assert any(
+            "nas has been silent" in found["text"]
+            for found in command.ok("doctor", "-o", "json").json
+        )
+
+    @pytest.mark.parametrize(
+        "change, level, topic",
+        [
+            ({}, None, ""),
+            ({"policy": "allkeys-lru"}, "error", "policy"),
+            ({"policy": "volatile-lru", "used_max": 0}, "warning", "policy"),
+            ({"aof": False}, "warning", "aof"),
+            ({"aof_ok": False}, "error", "aof"),
+            ({"used": 95}, "error", "memory"),
+            ({"role": "slave"}, "error", "role"),
+            ({"answer_ms": 900.0}, "warning", "redis"),
+            ({"clock_ahead_ms": -5_000}, "warning", "clock"),
+        ],
+    )
+    def test_judges_the_server(self, change, level, topic):
+        from dataclasses import replace
+
+        found = [
+            finding for finding in judge_server(replace(HEALTHY, **change)) if finding.level != "ok"
+        ]
+        assert [(finding.level, finding.topic) for finding in found] == (
+            [(level, topic)] if level else []
+        )
+
+    def test_reads_the_server(self, store):
+        health = read_health(store)
+        assert (health.role, health.policy, health.aof) == ("master", "noeviction", False)
+        assert abs(health.clock_ahead_ms) < 1_000

@@ -1,0 +1,297 @@
+"""The command line as a shell sees it: exit codes, streams, terminals."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import socket
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from broker.cli import main
+from broker.cli.commands import COMMANDS
+from broker.cli.table import cells
+from tests.system.command import ROOT, Command, held, reported
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\u2066[bold red]x[/]\x7f\r\n"
+CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+class TestHelp:
+    def test_lists_every_command(self, command: Command):
+        ran = command.ok("--help")
+        assert all(f"  {name} " in ran.out for name in COMMANDS)
+        assert max(map(len, ran.out.splitlines())) <= 120
+        assert command("-h").out == ran.out
+        assert command().code == 2
+
+    @pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"up", "serve"}))
+    def test_each_command_tells_its_own(self, command, name):
+        ran = command.ok(name, "--help")
+        assert f"broker {name}" in ran.out
+        assert "--help" in ran.out
+
+    def test_knows_no_other(self, command):
+        ran = command("shwo")
+        assert (ran.code, ran.out, ran.err) == (
+            2,
+            "",
+            "broker: there is no command 'shwo'; did you mean show?\n",
+        )
+        for name in ("groups", "top", "trust"):
+            assert command(name).code == 2
+
+    def test_the_overview_loads_nothing_heavy(self):
+        code = "import sys; from broker.cli import main; main(['--help']); print(*sys.modules, file=sys.stderr)"
+        said = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stderr.split()
+        assert not {"typer", "rich", "redis", "pydantic", "asyncio", "json"} & set(said)
+
+    @pytest.mark.parametrize("words", [["show", "-o", "json"], ["jobs"], ["why"]])
+    def test_a_command_loads_no_rich(self, command, broker, words):
+        broker.submit("echo", id="7")
+        words = words + ["7"] * (words[0] != "jobs")
+        code = f"import sys; from broker.cli import main; main({words!r}); print(*sys.modules, file=sys.stderr)"
+        said = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stderr.split()
+        assert not {"rich", "rq", "workers"} & set(said)
+
+
+class TestRedis:
+    COMMANDS = (
+        ["jobs"], ["show", "7"], ["why", "7"], ["wait", "7"], ["result", "7"], ["cancel", "7"], ["retry", "7"],
+        ["remove", "7"], ["submit", "echo"], ["report", os.devnull], ["log", "desk"], ["replay", "desk"], ["nodes"],
+        ["node", "drain", "nas"], ["doctor"],
+    )  # fmt: skip
+
+    @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+    def test_a_redis_that_is_down_is_6(self, command, monkeypatch, words):
+        monkeypatch.setenv("REDIS_URL", "redis://127.0.0.1:1")
+        begun = time.monotonic()
+        ran = command(*words)
+        assert (ran.code, ran.out, ran.err.count("\n")) == (6, "", 1)
+        assert time.monotonic() - begun < 5
+
+    def test_a_host_that_never_answers_is_6_within_5_seconds(self, command, monkeypatch):
+        with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf:
+            port = deaf.getsockname()[1]
+            full = [socket.socket() for _ in range(4)]
+            for client in full:
+                client.setblocking(False)
+                client.connect_ex(("127.0.0.1", port))
+            monkeypatch.setenv("REDIS_URL", f"redis://127.0.0.1:{port}")
+            begun = time.monotonic()
+            assert command("jobs").code == 6
+            assert time.monotonic() - begun < 5
+            for client in full:
+                client.close()
+
+    def test_redis_6_is_refused_by_name(self, command, monkeypatch):
+        info = b"# Server\r\nredis_version:6.2.14\r\n"
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            threading.Thread(target=_answer, args=(server, info), daemon=True).start()
+            monkeypatch.setenv(
+                "REDIS_URL", f"redis://127.0.0.1:{server.getsockname()[1]}?protocol=2"
+            )
+            ran = command("jobs")
+        assert (ran.code, ran.out) == (1, "")
+        assert (
+            ran.err
+            == "broker: Redis 6.2.14 is too old: fleet-broker needs Redis 7.0 or later, or Valkey\n"
+        )
+
+    @pytest.mark.parametrize("url", ["http://x", "redis://:secret@127.0.0.1:port"])
+    def test_a_url_that_is_none_is_named_without_its_password(self, command, monkeypatch, url):
+        monkeypatch.setenv("REDIS_URL", url)
+        ran = command("jobs")
+        assert (ran.code, ran.err.count("\n")) == (1, 1)
+        assert "secret" not in ran.err
+
+    def test_a_wrong_setting_is_named(self, command, monkeypatch):
+        monkeypatch.setenv("BROKER_NODE", "Not A Name")
+        ran = command("jobs")
+        assert (ran.code, ran.err.count("\n")) == (1, 1)
+        assert "setting node" in ran.err or "BROKER_NODE" in ran.err
+
+
+def _answer(server: socket.socket, info: bytes) -> None:
+    """A server of an old version: INFO tells it, everything else is fine."""
+    while True:
+        try:
+            client, _ = server.accept()
+        except OSError:
+            return
+        with client:
+            while data := client.recv(65536):
+                for request in re.findall(rb"\*\d+\r\n(?:\$\d+\r\n[^\r]*\r\n)+", data):
+                    client.sendall(
+                        b"$%d\r\n%s\r\n" % (len(info), info)
+                        if b"INFO" in request.upper()
+                        else b"+OK\r\n"
+                    )
+
+
+class TestStreams:
+    def test_ctrl_c_is_130_and_quiet(self, command, broker):
+        broker.submit("echo", id="7")
+        with command.start("wait", "7") as waiting:
+            _wait_for_client(broker)
+            waiting.send_signal(2)
+            out, err = waiting.communicate(timeout=20)
+        assert (waiting.returncode, out, err) == (130, b"", b"")
+
+    @pytest.mark.parametrize("format", ["table", "json", "jsonl"])
+    def test_a_reader_that_has_seen_enough_is_no_error(self, command, broker, format):
+        list(broker.report_many(reported(str(n)) for n in range(1_000)))
+        with command.start("jobs", "-o", format) as listing:
+            listing.stdout.read(10)
+            listing.stdout.close()
+            assert listing.stderr.read() == b""
+            assert listing.wait(20) == 0
+
+    def test_closed_streams_are_no_error(self, command, broker):
+        broker.submit("echo", id="7")
+        shell = f"exec {sys.executable} -m broker.cli show 7 <&- >&- 2>&-"
+        env = {**os.environ, **command.env, "PYTHONPATH": str(ROOT)}
+        assert subprocess.run(["sh", "-c", shell], env=env, check=False).returncode == 0
+
+    def test_a_full_disk_is_an_error(self, command, broker):
+        broker.submit("echo", id="7")
+        with Path("/dev/full").open("w") as full:
+            ran = command.process("show", "7", stdout=full)
+        assert ran.code == 1
+        assert "No space left" in ran.err
+
+    def test_an_ascii_stdout_shows_escapes(self, command, broker):
+        broker.submit("echo", id="é")
+        ran = command.process("jobs", env={"PYTHONIOENCODING": "ascii"})
+        assert r"desk/echo//\xe9" in ran.out
+
+    def test_a_bug_is_one_line_unless_debugging(self, monkeypatch, capsys):
+        monkeypatch.setattr("broker.cli._dispatch", lambda words: 1 / 0)
+        monkeypatch.delenv("BROKER_LOG_LEVEL", raising=False)
+        assert main(["jobs"]) == 1
+        assert capsys.readouterr().err.startswith("broker: ZeroDivisionError: ")
+        monkeypatch.setenv("BROKER_LOG_LEVEL", "debug")
+        assert main(["jobs"]) == 1
+        assert "Traceback" in capsys.readouterr().err
+
+
+def _wait_for_client(broker) -> None:
+    """Until another client is busy on the server: the command has come as far as waiting."""
+    deadline = time.monotonic() + 20
+    while len(broker.store.client.client_list(_type="normal")) < 2 and time.monotonic() < deadline:
+        pass
+
+
+def on_terminal(
+    command: Command, *words: str, columns: int = 80, env: dict[str, str] | None = None
+) -> str:
+    """What a terminal of that width would be sent."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    clean = {"TERM": "xterm", "COLUMNS": str(columns), **(env or {})}
+    with command.start(*words, stdin=slave, stdout=slave, stderr=slave, env=clean) as process:
+        os.close(slave)
+        seen = b""
+        while True:
+            try:
+                data = os.read(master, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not data:
+                break
+            seen += data
+        assert process.wait(20) == 0
+    os.close(master)
+    return seen.decode().replace("\r\n", "\n")
+
+
+class TestTerminal:
+    @pytest.fixture
+    def hostile(self, broker):
+        """Escape sequences in every text that somebody else chose."""
+        nasty = dict.fromkeys(("error", "model", "requester"), HOSTILE)
+        broker.report(
+            reported(
+                HOSTILE, "failed", engine="e" + HOSTILE, run="r" + HOSTILE, extra=HOSTILE, **nasty
+            )
+        )
+        broker.report(reported(HOSTILE, "queued", engine="e" + HOSTILE, run="r" + HOSTILE, seq=1))
+        job = broker.submit("echo", {HOSTILE: HOSTILE}, id="7", model=HOSTILE, requester=HOSTILE)
+        held(broker, job.key).finish("failed", error=HOSTILE, reason=HOSTILE)
+        done = broker.submit("echo", HOSTILE, id="8")
+        held(broker, done.key).finish("completed", result={HOSTILE: HOSTILE})
+        return [str(listed.key) for listed in broker.jobs()]
+
+    @pytest.mark.parametrize("format", ["table", "json", "jsonl"])
+    def test_no_text_steers_it(self, command, hostile, format):
+        seen = ""
+        for key in hostile:
+            for verb in ("show", "why"):
+                seen += command.ok(verb, key, "-o", format).out
+        for words in (["jobs"], ["log", "desk"], ["replay", "desk"]):
+            seen += command.ok(*words, "-o", format).out
+        for words in (
+            ["result", "7"],
+            ["result", "8"],
+            ["wait", "7"],
+            ["show", HOSTILE],
+            [HOSTILE],
+            ["jobs", HOSTILE],
+        ):
+            ran = command(*words)
+            seen += ran.out + ran.err
+        assert "[bold red]x[/]" in seen
+        assert not CONTROL.search(seen)
+
+    def test_an_event_that_is_wrong_steers_it_neither(self, command, tmp_path):
+        file = tmp_path / "events.jsonl"
+        import json
+
+        file.write_text(
+            json.dumps({"event": HOSTILE})
+            + "\n"
+            + json.dumps(reported(origin=HOSTILE))
+            + "\n"
+            + HOSTILE.strip()
+        )
+        ran = command("report", file)
+        assert not CONTROL.search(ran.out + ran.err)
+
+    @pytest.mark.parametrize("columns", [40, 60, 80, 200])
+    def test_a_list_never_wraps(self, command, broker, columns):
+        broker.report(
+            reported(
+                "漢字" * 30, "failed", node="a-node-with-a-long-name", error="it went wrong " * 4
+            )
+        )
+        broker.submit("echo", id="7")
+        seen = on_terminal(command, "jobs", columns=columns, env={"NO_COLOR": "1"})
+        assert all(cells(line) <= columns for line in seen.splitlines())
+        assert len(seen.splitlines()) == 3
+        assert "\x1b" not in seen
+        assert ("it went " in seen) == (columns >= 60)
+
+    def test_colours_only_where_they_are_wanted(self, command, broker):
+        broker.report(reported("7", "failed"))
+        assert "\x1b[31mfailed" in on_terminal(command, "jobs")
+        assert "\x1b" not in on_terminal(command, "jobs", env={"NO_COLOR": "1"})
+        assert "\x1b" not in on_terminal(command, "jobs", env={"TERM": "dumb"})
+        assert "\x1b" not in command.ok("jobs").out
+
+    def test_a_pipe_gets_it_whole(self, command, broker):
+        broker.report(reported("x" * 250, error="it went wrong " * 4))
+        ran = command.process("jobs", env={"COLUMNS": "40"})
+        assert "x" * 250 in ran.out
