@@ -100,8 +100,9 @@ class Load:
             (self._placed.add if by > 0 else self._placed.discard)(key)
 
     def placed_before(self, ms: int) -> list[Key]:
-        """The jobs that were given to a node until then and have not started."""
-        return [key for key in self._placed if self._records[key].placed_at <= ms]
+        """The jobs that were given to a node until then and have not started, the earliest first."""
+        found = [(self._records[key].placed_at, key) for key in self._placed]
+        return [key for placed_at, key in sorted(found) if placed_at <= ms]
 
     @property
     def busy_nodes(self) -> Collection[str]:

@@ -13,6 +13,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from broker.errors import Misconfigured, Unavailable
+from broker.store.leash import leashed
 
 #: The oldest server whose commands we use.
 VERSION_MIN = (7, 0)
@@ -43,19 +45,6 @@ START_SECONDS_MAX = 10.0
 LOADING_SECONDS_MAX = 600.0
 #: How long a server may take to write its last and end; then it is killed.
 STOP_SECONDS_MAX = 10.0
-
-# Run in the child instead of a preexec_fn, which may deadlock in a process with threads. A parent
-# that died before the call sends no signal any more: hence the look at getppid().
-_LAUNCHER = """
-import os, signal, sys
-parent, *argv = sys.argv[1:]
-if sys.platform == "linux":
-    import ctypes
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
-if os.getppid() == int(parent):
-    os.execv(argv[0], argv)
-"""
-
 
 @dataclass(frozen=True)
 class Server:
@@ -126,6 +115,11 @@ class PrivateRedis:
     def pid(self) -> int:
         return self._running()[0].pid
 
+    @property
+    def last_words(self) -> str:
+        """Why it ended by itself; empty while it runs."""
+        return self._last_words() if self._running()[0].poll() is not None else ""
+
     def start(self) -> str:
         """Start the server, wait until it answers, and give its URL."""
         if self._process is not None:
@@ -189,14 +183,14 @@ class PrivateRedis:
                 return lock
 
     def _spawn(self, server: Server, lock: int) -> subprocess.Popen[bytes]:
-        launcher = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid())]
+        command = leashed([server.path, *self._arguments()], signal.SIGTERM)
         # The kernel's signal comes when the *thread* that started the child ends: so it is started
         # by one that waits for nothing until stop().
         self._thread = ThreadPoolExecutor(1, "private-redis")
         with self.log_file.open("wb") as log:
             return self._thread.submit(
                 subprocess.Popen,
-                [*launcher, server.path, *self._arguments()],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -346,3 +346,50 @@ def test_a_log_that_was_lost_is_listed_anew(fleet):
 
     settle(dispatcher)
     assert fleet.node_of(third) == "node-a"
+
+
+# --- a leader that does not hear of what it wrote ---------------------------------------------------------------
+
+
+@pytest.fixture
+def deaf(fleet, monkeypatch):
+    """A leader of three slots and four jobs, to whom the logs tell nothing more."""
+    fleet.workers_of("node-a", count=3)
+    fleet.know_origin()
+    keys = fleet.submit_many(range(4))
+    dispatcher = fleet.dispatcher(budgets=Budgets(guess_ms=60_000, start_ms=0))
+    dispatcher._lead()
+    office = dispatcher._take_office()
+    monkeypatch.setattr(office, "follow", lambda now: True)
+    return dispatcher, keys
+
+
+def test_its_own_places_hold_their_slots_before_the_log_tells(fleet, deaf):
+    dispatcher, keys = deaf
+    assert dispatcher.step() == 3
+    dispatcher.step()
+
+    assert fleet.placed(keys) == keys[:3]
+
+
+def test_a_refused_place_is_looked_at_and_let_go(fleet, deaf):
+    dispatcher, keys = deaf
+    fleet.say(Intent(key=keys[0]))
+    dispatcher.step()
+
+    assert dispatcher._office.load.get(keys[0]) is None
+    assert fleet.placed(keys) == keys[1:3]
+    dispatcher.step()
+    assert fleet.placed(keys) == keys[1:4]
+
+
+def test_a_started_job_is_not_handed_over_again_though_it_looks_placed(fleet, deaf):
+    dispatcher, keys = deaf
+    dispatcher.step()
+    fleet.start(keys[0])
+    for job in fleet.queue("node-a").jobs:
+        job.delete()
+    fleet.queue("node-a").empty()
+    dispatcher.step()
+
+    assert fleet.handed_over("node-a") == [str(key) for key in keys[1:3]]

@@ -1,0 +1,182 @@
+"""`broker up`: everything on one machine. A private Redis, the roles, and nodes with workers; Ctrl-C ends it all.
+
+One runs for each data folder: it holds the lock on `up.lock` there for as long as it lives, and says in `up.json`
+where its Redis is. A killed one leaves the file behind but never the lock, and all its children die with it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from broker.cli.exits import ERROR, Exit
+from broker.config import data_dir, engines, settings
+
+if TYPE_CHECKING:
+    from broker.config import Settings
+    from broker.store.server import PrivateRedis
+
+#: What runs where the user configured nothing: enough to try everything with.
+DEMO_MODULE = "workers.demo"
+NODES_MAX = 26
+#: A command that looks whether we run holds the lock for a moment; only after so many seconds somebody else has it.
+LOCK_SECONDS = 1.0
+LOOK_SECONDS = 0.2
+
+
+def up(
+    nodes: Annotated[int, typer.Option(min=1, max=NODES_MAX, help="How many demo nodes.")] = 2,
+    slots: Annotated[
+        int | None,
+        typer.Option(min=1, help="Slots for each engine on each node; default: the engine's own."),
+    ] = None,
+    engine: Annotated[
+        list[str] | None, typer.Option(metavar="ENGINE", help="Only this engine; may be repeated.")
+    ] = None,
+    imports: Annotated[
+        list[str] | None,
+        typer.Option("--import", metavar="MODULE", help="A module that defines engines."),
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--data-dir", help="Where the data is kept; default: $XDG_DATA_HOME/fleet-broker."
+        ),
+    ] = None,
+) -> None:
+    """Run a whole fleet on this machine: Redis, the broker's roles, and nodes with workers. Ctrl-C ends it.
+
+    The engines are those of broker.toml and of --import, else a demo set. The data stays in the data folder.
+    """
+    from broker.cli.logs import set_up
+    from broker.cli.signals import stop_orders
+    from broker.store.server import PrivateRedis
+
+    config = settings()
+    set_up(config.log_level, config.log_format)
+    modules = imports or ([] if engines() else [DEMO_MODULE])
+    names = [f"node-{chr(ord('a') + n)}" for n in range(nodes)]
+    home = (folder or data_dir()).absolute()
+    with stop_orders() as stop, _locked(home), PrivateRedis(home / "redis") as redis:
+        from broker.cli.children import Children
+
+        children = Children(
+            names, url=redis.url, slots=slots, engines=engine or [], imports=modules
+        )
+        with _told(home, redis, config), _roles(redis.url, config, stop.event) as failed:
+            try:
+                children.start()
+                _print_where(home, redis, names)
+                while not stop.event.wait(LOOK_SECONDS):
+                    children.look()
+                    if words := redis.last_words:
+                        raise Exit(ERROR, f"the private Redis ended by itself: {words}")
+                if failed:
+                    raise failed[0]
+                typer.echo("broker up: ending; once more Ctrl-C ends the jobs in hand at once")
+            finally:
+                children.stop(lambda: stop.orders > 1)
+    typer.echo(f"broker up: ended; the data is in {home}")
+
+
+@contextmanager
+def _locked(home: Path) -> Iterator[None]:
+    """Be the only one on this data folder."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Not inherited: no child may hold it after us.
+    lock = os.open(home / "up.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        deadline = time.monotonic() + LOCK_SECONDS
+        while not _take(lock):
+            if time.monotonic() > deadline:
+                raise Exit(ERROR, _who(home))
+            threading.Event().wait(0.02)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _take(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _who(home: Path) -> str:
+    try:
+        found = json.loads((home / "up.json").read_text())
+        return f"broker up runs already: pid {found['pid']}, {found['url']} (data in {home})"
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"broker up is just starting or ending (data in {home})"
+
+
+@contextmanager
+def _told(home: Path, redis: PrivateRedis, config: Settings) -> Iterator[None]:
+    """Say in `up.json` where it runs, for this user only and whole at once; and no longer when it ends."""
+    said: dict[str, Any] = {
+        "pid": os.getpid(),
+        "url": redis.url,
+        "namespace": config.namespace,
+        "redis_cli": redis.redis_cli,
+        "data_dir": str(home),
+    }
+    draft, file = home / "up.json.new", home / "up.json"
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+        json.dump(said, out)
+    draft.replace(file)
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
+
+
+@contextmanager
+def _roles(url: str, config: Settings, stop: threading.Event) -> Iterator[list[BaseException]]:
+    """The roles, on a thread; what they failed with, if they did."""
+    from broker.roles.serve import open_store, run_roles
+
+    failed: list[BaseException] = []
+    end = threading.Event()
+
+    def run() -> None:
+        try:
+            run_roles(store, end, config.budgets)
+        except BaseException as error:  # noqa: BLE001 - told by the main thread
+            failed.append(error)
+            stop.set()
+
+    with open_store(url, config.namespace) as store:
+        thread = threading.Thread(target=run, name="roles", daemon=True)
+        thread.start()
+        try:
+            yield failed
+        finally:
+            end.set()
+            thread.join()
+
+
+def _print_where(home: Path, redis: PrivateRedis, nodes: Sequence[str]) -> None:
+    lines = [
+        "broker up: the fleet runs; Ctrl-C ends it, the data stays",
+        f"  nodes      {', '.join(nodes)}",
+        f"  Redis      {redis.redis_cli}",
+        f"  REDIS_URL  {redis.url}",
+        f"  data       {home}",
+    ]
+    if home != data_dir() or os.environ.get("REDIS_URL"):
+        lines.append(
+            f"  elsewhere  export REDIS_URL={redis.url}   (else commands do not find this one)"
+        )
+    typer.echo("\n".join(lines))

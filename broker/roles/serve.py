@@ -1,0 +1,73 @@
+"""All roles of a broker process: listed here, and nowhere else."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+
+from broker.roles.dispatcher import Dispatcher
+from broker.roles.loop import Loop
+from broker.rules.liveness import Budgets
+from broker.store.connection import check_version
+from broker.store.store import Store
+
+#: How long a role may take to end its last step; what Redis still owes it then is given up.
+END_SECONDS_MAX = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A role as the loop runs it."""
+
+    name: str
+    step: Callable[[], int]
+    close: Callable[[], None]
+    bell: Callable[[float], bool] | None = None
+    pace_seconds: float = 0.2
+
+
+def roles(store: Store, budgets: Budgets) -> list[Role]:
+    """Every role that there is. Any number of processes may run them: each role has one leader."""
+    dispatcher = Dispatcher(store, budgets=budgets)
+    return [Role("dispatcher", dispatcher.step, dispatcher.close, dispatcher.bell)]
+
+
+@contextmanager
+def open_store(url: str, namespace: str = "broker") -> Iterator[Store]:
+    """A store on a server that is new enough. Raises Unavailable; Misconfigured, naming what is too old."""
+    with closing(Store.from_url(url, namespace)) as store:
+        check_version(store.client)
+        yield store
+
+
+def run_roles(store: Store, stop: threading.Event, budgets: Budgets | None = None) -> None:
+    """Run every role, each on a thread of its own, until `stop` is set; then give up their leads.
+
+    Sets `stop` itself where a role ended for good, and raises: a broker that lost one must not look alive.
+    """
+    ended: list[str] = []
+
+    def run(role: Role) -> None:
+        try:
+            Loop(role.name, role.step, stop, pace_seconds=role.pace_seconds, bell=role.bell).run()
+        finally:
+            if not stop.is_set():
+                ended.append(role.name)
+                stop.set()
+
+    running = roles(store, budgets or Budgets())
+    threads = [
+        threading.Thread(target=run, args=(role,), name=role.name, daemon=True) for role in running
+    ]
+    with ExitStack() as ending:
+        for role in running:
+            ending.callback(role.close)
+        for thread in threads:
+            thread.start()
+        stop.wait()
+        for thread in threads:
+            thread.join(END_SECONDS_MAX)
+    if ended:
+        raise RuntimeError(f"the {ended[0]} ended by itself")
