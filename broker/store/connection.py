@@ -23,6 +23,14 @@ BLOCK_SECONDS_MAX = 5.0
 VERSION_MIN = (7, 0)
 
 _RETRYABLE = (redis.ConnectionError, redis.TimeoutError)
+#: What redis-py has a class for loses its first word; what it has none for, or what a script met, keeps it.
+_NOT_NOW_CLASSES = (
+    redis.exceptions.OutOfMemoryError,
+    redis.exceptions.ReadOnlyError,
+    redis.exceptions.NoPermissionError,
+    redis.exceptions.TryAgainError,
+    redis.exceptions.ClusterDownError,
+)
 #: Answers after which nothing was written, and which may be otherwise in a moment.
 _NOT_NOW = (
     "OOM", "READONLY", "LOADING", "BUSY", "MASTERDOWN", "MISCONF", "NOREPLICAS", "NOPERM",
@@ -69,6 +77,8 @@ def redis_errors() -> Iterator[None]:
         raise Unavailable(f"Redis does not answer: {_line(lost)}") from lost
     except redis.AuthenticationError as denied:
         raise Unavailable(f"Redis refuses the login: {_line(denied)}") from denied
+    except _NOT_NOW_CLASSES as answer:
+        raise Unavailable(f"Redis does not take the call: {_line(answer)}") from answer
     except redis.ResponseError as answer:
         text = _line(answer)
         if text.startswith(_NOT_NOW) or any(f"-{word}" in text for word in _NOT_NOW):
