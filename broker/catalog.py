@@ -184,16 +184,13 @@ class Catalog:
         rev, record = log.position().rev, self.view.get(key)
         if record is None:
             raise NotFound(f"no job {key} is known")
-        try:
-            while record is not None and not record.ended:
-                left_ms = WAIT_LOOK_MS if deadline is None else _ms_until(deadline)
-                if left_ms <= 0:
-                    raise TimedOut(f"{key} is still {record.state} after {timeout} s")
-                bell.wait({log.key: rev}, min(left_ms, WAIT_LOOK_MS))
-                # The position first: what happens after it rings again.
-                rev, record = log.position().rev, self.view.get(key)
-        finally:
-            bell.close()
+        while record is not None and not record.ended:
+            left_ms = WAIT_LOOK_MS if deadline is None else _ms_until(deadline)
+            if left_ms <= 0:
+                raise TimedOut(f"{key} is still {record.state} after {timeout} s")
+            bell.wait({log.key: rev}, min(left_ms, WAIT_LOOK_MS))
+            # The position first: what happens after it rings again.
+            rev, record = log.position().rev, self.view.get(key)
         return record
 
     def watch(self, origins: list[str] | None = None) -> Watcher:
