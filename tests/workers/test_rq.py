@@ -1,0 +1,90 @@
+"""RQ's own tools, against our workers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from rq import Worker as RqWorker
+from rq.job import Job
+from rq.serializers import JSONSerializer
+
+from tests.workers.fleet import ROOT, until
+
+RQ = [sys.executable, "-m", "rq.cli"]
+
+
+def rq(fleet, *arguments):
+    found = subprocess.run(
+        [*RQ, *arguments, "--url", fleet.url],
+        cwd=ROOT,
+        env=fleet.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert found.returncode == 0, found.stderr
+    return found.stdout
+
+
+def test_rq_info_shows_queues_and_workers(fleet):
+    fleet.worker("nap")
+    waiting = fleet.queue("echo")
+    fleet.hand(fleet.submit("echo", 1))
+    job = fleet.hand(fleet.submit("nap", 3))
+    fleet.started(job)
+    name = fleet.queue("nap").name
+    until(lambda: "busy" in states(fleet, "nap"))
+    shown = rq(fleet, "info", waiting.name, name)
+    assert waiting.name in shown
+    assert name in shown
+    assert "n1-nap-0-" in shown
+    assert "busy" in shown
+    assert str(job.key) in [seen.description for seen in [*waiting.jobs, running(fleet)]]
+
+
+def states(fleet, engine):
+    return [seen.get_state() for seen in RqWorker.all(fleet.rq, queue=fleet.queue(engine))]
+
+
+def running(fleet):
+    [worker] = RqWorker.all(fleet.rq, queue=fleet.queue("nap"))
+    [execution] = worker.get_current_executions(refresh=True)
+    return Job.fetch(execution.job_id, fleet.rq, JSONSerializer)
+
+
+def start(fleet, queue, **more):
+    return fleet.spawn(
+        [*RQ, "worker", "-w", "workers.Worker", "--url", fleet.url, "-P", str(ROOT), queue],
+        PYTHONPATH=str(ROOT),
+        **more,
+    )
+
+
+def test_our_worker_runs_under_rqs_command_line(fleet):
+    start(fleet, fleet.queue("echo").name, BROKER_IMPORT="tests.workers.engines")
+    job = fleet.hand(fleet.submit("echo", 1))
+    assert fleet.ended(job).state == "completed"
+    [worker] = fleet.broker.workers()
+    assert (worker.node, worker.engine) == ("n1", "echo")
+
+
+def test_a_queue_of_no_engine_known_here_is_refused(fleet):
+    worker = start(fleet, "default", BROKER_IMPORT="tests.workers.engines")
+    assert worker.wait(20) == 1
+    assert "'default' is not that of an engine known here" in worker.log.read_text()
+
+
+def test_rq_suspend_is_obeyed(fleet):
+    fleet.worker("echo")
+    fleet.rq.set("rq:suspended", 1)
+    try:
+        job = fleet.hand(fleet.submit("echo", 1))
+        # The hand-off that a worker was already waiting for is still taken; the next one is not.
+        until(lambda: "suspended" in states(fleet, "echo"))
+        later = fleet.hand(fleet.submit("echo", 2))
+        assert later.record().state == "queued"
+    finally:
+        fleet.rq.delete("rq:suspended")
+    assert fleet.ended(job).state == fleet.ended(later).state == "completed"

@@ -1,0 +1,188 @@
+"""Attempt: one attempt of one job, as the parent goes through it: start, watch, close.
+
+The parent says start before it forks, so that a fork that hangs is covered, and looks after every end: what the horse
+left open (it was killed, it left by `os._exit`, it could not be forked) is closed here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+from collections.abc import Callable
+
+from broker import Broker, Holder, Record, Unavailable
+from workers import run
+from workers.handoff import Names
+from workers.line import Phase, Wish
+from workers.patience import patiently
+from workers.post import Post
+from workers.pulse import Pulse, Watch
+from workers.run import FAILED, Horse, Word
+
+log = logging.getLogger("workers")
+
+#: How long a start that could not be said is tried; then the attempt is left to be placed anew.
+START_SECONDS_MAX = 60.0
+#: At a cold shutdown the last word must not keep us.
+COLD_SECONDS_MAX = 5.0
+CLOSE_SECONDS = 60.0
+
+
+class Attempt:
+    """One execution, from the hand-off to its closed end."""
+
+    def __init__(self, post: Post, pulse: Pulse, worker: str, names: Names) -> None:
+        self.key = names.key
+        self._post = post
+        self._pulse = pulse
+        self._worker = worker
+        self._names = names
+        self._nonce = secrets.token_hex(8)
+        self._line = pulse.new_line()
+        self._holder = self._hold(post.broker)
+        self._record: Record | None = None
+        self._stopped: Callable[[], bool] = lambda: False
+        self.watch: Watch
+
+    def _hold(self, broker: Broker) -> Holder:
+        return Holder(
+            broker,
+            self.key,
+            created_at=self._names.created_at,
+            attempt=self._names.attempt,
+            node=self._post.node,
+            worker=self._worker,
+            nonce=self._nonce,
+        )
+
+    def start(self, stopped: Callable[[], bool]) -> bool:
+        """Claim the attempt, and make everything ready for the fork. False: it is not ours to run."""
+        self._stopped = stopped
+        try:
+            rule = self._claim()
+            record = patiently(self._holder.record, START_SECONDS_MAX) if not rule else None
+        except Unavailable as away:
+            log.warning("job %s: cannot start: %s", self.key, away)
+            return False
+        if record is None or record.holder != self._nonce:
+            log.info(
+                "job %s attempt %d: not started (%s)", self.key, self._names.attempt, rule or "gone"
+            )
+            return False
+        self._record = record
+        budgets = self._post.broker.config.budgets
+        self.watch = Watch(
+            self._hold(self._pulse.broker),
+            self._line,
+            timeout_ms=record.timeout,
+            start_ms=budgets.start_ms,
+            stop_ms=budgets.stop_ms,
+        )
+        run.harness(Horse(self._post.spec, self._holder, record, self._line))
+        self._pulse.watch(self.watch)
+        log.info("job %s attempt %d: started", self.key, self._names.attempt)
+        return True
+
+    def _claim(self) -> str:
+        """Say start; give the rule that refused it, or nothing. Raises Unavailable."""
+        try:
+            outcome = self._holder.start()
+        except Unavailable:
+            # Its answer may have been lost: the record tells whether it was heard.
+            record = patiently(self._holder.record, START_SECONDS_MAX)
+            if record and record.holder == self._nonce:
+                return ""
+            outcome = patiently(self._holder.start, START_SECONDS_MAX)
+        return "" if outcome.ok else outcome.rule
+
+    @property
+    def timeout_ms(self) -> int:
+        """How long it may run; 0: as long as it likes."""
+        return self._record.timeout if self._record else 0
+
+    def say(self, word: Word) -> None:
+        """Say its end for a horse that was never made."""
+        self._finish(word)
+        self._line.reach(Phase.SAID)
+
+    def close(self, *, cold: bool = False) -> None:
+        """The horse is gone, or has to go: close what it left open, as soon as Redis takes it."""
+        assert self._record
+        try:
+            if self.watch.pid:
+                self.watch.kill("the worker ends")
+                self.watch.wait()
+            self.watch.over = True
+            if self._line.phase != Phase.SAID:
+                self._close(self._record, cold=cold)
+        finally:
+            run.harness(None)
+            self._pulse.watch(None)
+
+    def _close(self, record: Record, *, cold: bool) -> None:
+        word, died = self._last_word(record, cold=cold)
+        if word is None:
+            log.info("job %s attempt %d: given up elsewhere", self.key, self._names.attempt)
+            return
+        self._finish(word, died=died, cold=cold)
+
+    def _finish(self, word: Word, *, died: bool = False, cold: bool = False) -> None:
+        """Say it as soon as Redis takes it; not for ever while somebody waits for us to end."""
+        while True:
+            try:
+                outcome = self._holder.finish(
+                    word.state,
+                    error=word.error,
+                    reason=word.reason,
+                    retryable=word.retryable,
+                    died=died,
+                    patience_seconds=COLD_SECONDS_MAX if cold else CLOSE_SECONDS,
+                )
+            except Unavailable as away:
+                log.warning("job %s: its end cannot be told: %s", self.key, away)
+                if cold or self._stopped():
+                    return
+            else:
+                said = word.error or word.state
+                log.info(
+                    "job %s attempt %d: closed: %s (%s)",
+                    self.key,
+                    self._names.attempt,
+                    said,
+                    outcome.rule,
+                )
+                return
+
+    def _last_word(self, record: Record, *, cold: bool) -> tuple[Word | None, bool]:
+        """What there is to say for a horse that said nothing, and whether that counts as a death."""
+        wish = self._line.wish
+        if wish != Wish.RUN:
+            return run.word_of(wish, record), False
+        if cold:
+            return Word(
+                FAILED, error="the worker was shut down", reason="shutdown", retryable=True
+            ), False
+        if self._line.phase == Phase.UNSAID:
+            error = "it ended, but Redis was away for too long to tell how"
+            return Word(FAILED, error=error, reason="unreachable", retryable=True), False
+        if self.watch.hung:
+            return Word(
+                FAILED, error="its process hung at the start", reason="hung", retryable=True
+            ), True
+        error = f"its process ended without a word ({_how(self.watch.status)})"
+        return Word(FAILED, error=error, reason="died", retryable=True), True
+
+
+def _how(status: int | None) -> str:
+    """A wait status in words."""
+    if status is None:
+        return "unseen"
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"

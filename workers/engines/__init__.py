@@ -1,0 +1,1 @@
+"""The engines that come with the project, one a file. Each fulfils `workers.engine.Engine`."""

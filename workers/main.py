@@ -1,0 +1,65 @@
+"""The process of one slot, as the supervisor starts it."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+from collections.abc import Sequence
+
+from broker import Broker, Misconfigured, Unavailable, settings
+from workers import logs, registry
+from workers.inline import InlineWorker
+from workers.post import Post, connect
+from workers.worker import Worker
+
+log = logging.getLogger("workers")
+
+#: The operator must mend something: starting again would not help (EX_CONFIG).
+EXIT_MISCONFIGURED = 78
+#: Redis does not answer: start again later (EX_UNAVAILABLE).
+EXIT_UNAVAILABLE = 69
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve one slot until told to stop; the exit code says whether it is of use to start again."""
+    options = _options(argv)
+    config = settings(namespace=options.namespace, node=options.node)
+    logs.set_up(config.log_level, config.log_format)
+    try:
+        registry.load(options.imports)
+        spec = registry.find(options.engine)
+        broker = Broker.from_url(namespace=config.namespace, node=config.node)
+        post = Post(broker, config.node, spec, options.slot)
+        kind = InlineWorker if options.inline else Worker
+        worker = kind(post.queue, connection=connect(broker), post=post)
+        worker.work(logging_level="WARNING")
+    except Misconfigured as wrong:
+        log.error("%s", wrong)  # noqa: TRY400 - the message is for the operator
+        return EXIT_MISCONFIGURED
+    except Unavailable as away:
+        log.error("%s", away)  # noqa: TRY400
+        return EXIT_UNAVAILABLE
+    return 0
+
+
+def arguments(
+    *, namespace: str, node: str, engine: str, slot: int, imports: Sequence[str], inline: bool
+) -> list[str]:
+    """The command line of a slot. The url is not on it: it may hold a password, and everybody can see this."""
+    made = ["--namespace", namespace, "--node", node, "--engine", engine, "--slot", str(slot)]
+    made += ["--parent", str(os.getpid())]
+    for module in imports:
+        made += ["--import", module]
+    return made + ["--inline"] * inline
+
+
+def _options(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="workers")
+    for name in ("namespace", "node", "engine"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--slot", type=int, default=0)
+    parser.add_argument("--parent", type=int, default=0)
+    parser.add_argument("--import", dest="imports", action="append", default=[])
+    parser.add_argument("--inline", action="store_true")
+    return parser.parse_args(argv)
