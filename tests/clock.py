@@ -1,12 +1,14 @@
-"""Redis's time, and what a test adds to it."""
+"""A clock that stands still until a test moves it."""
 
 from __future__ import annotations
 
 
-class MovedClock:
+class StillClock:
+    """Begins at Redis's time; `ahead_ms` is what the test added since."""
+
     def __init__(self, clock):
-        self.clock = clock
+        self.begun_at = clock.now()
         self.ahead_ms = 0
 
     def now(self):
-        return self.clock.now() + self.ahead_ms
+        return self.begun_at + self.ahead_ms

@@ -14,12 +14,14 @@ from typing import Any, cast
 
 from broker.errors import Invalid
 from broker.rules.key import ENGINE_BYTES_MAX, check_name, check_part
+from broker.rules.record import TEXT_BYTES_MAX
 from broker.store.connection import redis_errors
 from broker.store.store import Store
 
 #: A worker or node without beats for so long is forgotten, in milliseconds (24 h).
 SILENCE_MS_MAX = 86_400_000
-WORKER_BYTES_MAX = 256
+#: A job's record names its worker, in as many bytes; a longer name would never be found again.
+WORKER_BYTES_MAX = TEXT_BYTES_MAX
 
 DRAINED, DEAD = "drained", "dead"
 FLAGS = (DRAINED, DEAD)

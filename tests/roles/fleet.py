@@ -14,7 +14,7 @@ from broker.store.nodes import Nodes, WorkerInfo
 from broker.store.queue import ready
 from broker.store.store import Store
 from broker.store.view import View
-from tests.clock import MovedClock
+from tests.clock import StillClock
 
 ORIGIN = "home"
 
@@ -22,10 +22,11 @@ ORIGIN = "home"
 class Fleet:
     def __init__(self, store):
         self.store = store
-        self.clock = store.clock = MovedClock(store.clock)
+        self.clock = store.clock = StillClock(store.clock)
         self.view = View(store)
         self.nodes = Nodes(store)
         self.dispatchers = []
+        self.submitted = 0
         self.workers = []
 
     def dispatcher(self, **options):
@@ -44,7 +45,8 @@ class Fleet:
 
     def submit(self, id, engine="echo", origin=ORIGIN, **more):
         key = Key(origin, engine, "", str(id))
-        created_at = more.pop("created_at", None) or self.clock.now()
+        self.submitted += 1
+        created_at = more.pop("created_at", None) or self.clock.now() + self.submitted
         event = Submit(key=key, created_at=created_at, digest="d", by="test", **more)
         assert self.view.apply([event])[0].rule == "submitted"
         return key

@@ -6,12 +6,12 @@ import pytest
 
 from broker.errors import Invalid
 from broker.store.nodes import SILENCE_MS_MAX, Nodes, WorkerInfo
-from tests.clock import MovedClock
+from tests.clock import StillClock
 
 
 @pytest.fixture
 def clock(store):
-    store.clock = MovedClock(store.clock)
+    store.clock = StillClock(store.clock)
     return store.clock
 
 
@@ -113,7 +113,7 @@ def test_a_wrong_flag_or_name_is_told(nodes, node, flag):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"node": "Node A"}, {"name": ""}, {"engine": ""}, {"engine": "e" * 65}]
+    "wrong", [{"node": "Node A"}, {"name": ""}, {"name": "w" * 65}, {"engine": ""}, {"engine": "e" * 65}]
 )
 def test_a_beat_with_a_wrong_name_is_told(wrong):
     with pytest.raises(Invalid):

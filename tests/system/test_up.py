@@ -1,0 +1,193 @@
+"""`broker up` and `broker serve`, as real processes: what they start, what they leave, who may run beside them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+
+import pytest
+
+from broker import Broker
+from broker.config import running_up
+from broker.store.server import PrivateRedis
+from tests.system.machine import Machine, command_of, family, free_port
+from tests.workers.fleet import alive, until
+
+
+@pytest.fixture
+def machine(tmp_path):
+    made = Machine(tmp_path)
+    yield made
+    made.close()
+
+
+def test_up_runs_jobs_ends_whole_and_keeps_the_data(machine):
+    up = machine.up("--engine", "echo", "--engine", "checksum")
+    file = machine.home / "file"
+    file.write_text("abc")
+    with machine.broker() as broker:
+        assert broker.submit("echo", {"a": [1]}, id="1").result(timeout=30) == {"a": [1]}
+        summed = broker.submit("checksum", {"path": str(file)}, id="2").result(timeout=30)
+        assert "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" in str(summed)
+        before = {listed.key: listed.record for listed in broker.jobs()}
+
+    # Others find it, and a second one does not run beside it.
+    code, said = machine.run("show", "echo//1", "-o", "json")
+    assert (code, json.loads(said)["state"]) == (0, "completed")
+    code, said = machine.run("up")
+    assert code == 1
+    assert str(up.pid) in said
+    assert machine.url() in said
+    assert len(said.strip().splitlines()) == 1
+    assert up.poll() is None
+
+    # It says where things are, to this user alone.
+    said = up.log.read_text()
+    assert machine.url() in said
+    assert f"redis-cli -s {machine.url().removeprefix('unix://')}" in said
+    assert str(machine.data) in said
+    assert json.loads((machine.data / "up.json").read_text())["pid"] == up.pid
+    assert stat.S_IMODE((machine.data / "up.json").stat().st_mode) == 0o600
+
+    # Ctrl-C ends all of it.
+    assert len(machine.left()) >= 2 + 2 + 4
+    up.send_signal(signal.SIGINT)
+    assert up.wait(30) == 0
+    until(lambda: not machine.left())
+    assert machine.url() is None
+    assert "Traceback" not in up.log.read_text()
+
+    # The data is still there.
+    machine.up("--engine", "echo", nodes=1)
+    with machine.broker() as broker:
+        assert {listed.key: listed.record for listed in broker.jobs()} == before
+        assert broker.submit("echo", 2).result(timeout=30) == 2
+
+
+def test_a_killed_up_leaves_no_process_and_is_not_believed(machine, monkeypatch):
+    up = machine.up("--engine", "sleep", nodes=1)
+    with machine.broker() as broker:
+        job = broker.submit("sleep", {"seconds": 60}, id="long")
+        until(lambda: job.record().state == "running")
+    machine.pids |= set(family(up.pid))  # and the one that runs the job
+    stale = machine.url()
+    up.kill()
+    up.wait()
+
+    until(lambda: not machine.left())
+    assert machine.url() == stale
+    monkeypatch.setenv("XDG_DATA_HOME", str(machine.home))
+    assert running_up() is None
+
+    machine.up("--engine", "echo", nodes=1)
+    with machine.broker() as broker:
+        assert broker.get(job.key).state == "running"
+        assert broker.submit("echo", 1).result(timeout=30) == 1
+
+
+def test_an_order_to_end_cuts_a_long_job_off_and_leaves_no_process(machine):
+    up = machine.up("--engine", "sleep", nodes=1)
+    with machine.broker() as broker:
+        job = broker.submit("sleep", {"seconds": 60})
+        until(lambda: job.record().state == "running")
+    machine.pids |= set(family(up.pid))
+    up.terminate()
+    until(lambda: "once more" in up.log.read_text())
+    up.terminate()
+
+    assert up.wait(20) == 0
+    until(lambda: not machine.left())
+
+
+def test_killed_workers_come_back(machine):
+    up = machine.up("--engine", "echo", nodes=1)
+    [supervisor] = [pid for pid in family(up.pid) if "broker.cli worker" in command_of(pid)]
+    os.kill(supervisor, signal.SIGKILL)
+    until(lambda: not alive(supervisor))
+
+    with machine.broker() as broker:
+        assert broker.submit("echo", 3).result(timeout=30) == 3
+
+
+def test_an_up_whose_redis_ends_says_so_and_ends(machine):
+    up = machine.up("--engine", "echo", nodes=1)
+    with machine.broker() as broker:
+        pid = broker.store.client.info("server")["process_id"]
+    os.kill(pid, signal.SIGKILL)
+
+    assert up.wait(30) == 1
+    assert "the private Redis ended by itself" in up.log.read_text()
+    until(lambda: not machine.left())
+
+
+def test_an_engine_that_nobody_knows_ends_it_with_a_reason(machine):
+    code, said = machine.run("up", "--engine", "nonsense", "--nodes", 1)
+
+    assert code == 1
+    assert "nonsense" in said
+    assert "gave up" in said
+
+
+# --- serve ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def url(redis_url, namespace, monkeypatch):
+    monkeypatch.setenv("BROKER_NAMESPACE", namespace)
+    return {"REDIS_URL": redis_url, "BROKER_NAMESPACE": namespace}
+
+
+def leader(store):
+    return store.client.get(store.keys.leader("dispatcher"))
+
+
+@pytest.mark.parametrize("order", [signal.SIGTERM, signal.SIGINT])
+def test_serve_leads_and_gives_the_lead_back_when_it_ends(machine, url, store, order):
+    serve = machine.start("serve", **url)
+    until(lambda: leader(store))
+    serve.send_signal(order)
+
+    assert serve.wait(10) == 0
+    assert leader(store) is None
+    assert "Traceback" not in serve.log.read_text()
+
+
+def test_a_second_serve_stands_by_and_takes_over(machine, url, store):
+    first = machine.start("serve", **url)
+    held = until(lambda: leader(store))
+    second = machine.start("serve", **url)
+    until(lambda: "the roles run" in second.log.read_text())
+    assert leader(store) == held
+
+    first.send_signal(signal.SIGKILL)
+    until(lambda: leader(store) not in (None, held), 20)
+    assert second.poll() is None
+
+
+def test_serve_without_redis_is_told_at_once(machine):
+    code, said = machine.run("serve", REDIS_URL="redis://127.0.0.1:1")
+
+    assert code == 6
+    assert len(said.strip().splitlines()) == 1
+
+
+def test_serve_outlives_a_restart_of_redis(machine, tmp_path):
+    port = free_port()
+    url = f"redis://127.0.0.1:{port}"
+    redis = PrivateRedis(tmp_path / "own", port)
+    with redis, Broker.from_url(url, node="desk") as broker:
+        serve = machine.start("serve", REDIS_URL=url)
+        until(lambda: leader(broker.store))
+        redis.stop()
+        until(lambda: "trying on" in serve.log.read_text())
+        redis.start()
+        until(lambda: "works again" in serve.log.read_text())
+        until(lambda: leader(broker.store))
+
+        serve.terminate()
+        assert serve.wait(30) == 0
+    told = serve.log.read_text()
+    assert told.count("trying on") == told.count("works again") == 1
+    assert "Traceback" not in told
