@@ -147,11 +147,15 @@ def _unplace(record: Record, event: events.Unplace, scene: Scene) -> Verdict:
 
 
 def _guess(record: Record, event: events.Guess, scene: Scene) -> Verdict:
-    if (record.rev, record.last_seen) != (event.rev, event.last_seen) or record.inferred:
+    """A guess that a beat outlived may be made again: its holder may die before it reasserts, and the job must end."""
+    outlived = record.kind == SUBMITTED and record.last_seen > record.guessed_at
+    if (record.rev, record.last_seen) != (event.rev, event.last_seen):
+        return refused("guess_outdated", record)
+    if record.inferred and not outlived:
         return refused("guess_outdated", record)
     if record.ended:
         return refused("terminal", record)
-    if record.kind == SUBMITTED and record.state != RUNNING:
+    if record.kind == SUBMITTED and record.believed != RUNNING:
         return refused("guess_outdated", record)
     return _change(
         record,
@@ -160,7 +164,7 @@ def _guess(record: Record, event: events.Guess, scene: Scene) -> Verdict:
         state=FAILED,
         error=event.error,
         completed_at=scene.now,
-        guessed_from=record.state,
+        guessed_from=record.believed,
         guessed_at=scene.now,
     )
 

@@ -80,6 +80,28 @@ def test_guess_outdated(story, why):
     assert story.guess(**told) == "refused guess_outdated"
 
 
+def test_a_guess_that_a_beat_outlived_may_be_made_again(story):
+    """The holder beat once more, and died before it could reassert: without this the job would never end."""
+    story.begin()
+    story.guess()
+    assert story.guess() == "refused guess_outdated"
+    story.twin.overwrite(key(), last_seen=NOW + 1)
+    assert story.requeue() == "refused guess_outdated"
+    story.wait(9)
+    assert story.guess() == "applied guess_applied"
+    found = story.record()
+    assert (found.guessed_from, found.guessed_at) == ("running", NOW + 9)
+    assert story.requeue() == "applied requeued"
+
+
+def test_a_reported_guess_stands_until_its_origins_word(story):
+    story.report("running")
+    story.guess()
+    story.wait(1)
+    assert story.report("queued") == "refused older_than_guess"
+    assert story.guess() == "refused guess_outdated"
+
+
 def test_guess_terminal(story):
     story.report("completed")
     assert story.guess() == "refused terminal"

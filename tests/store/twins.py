@@ -60,7 +60,7 @@ class LedgerTwin:
     def record(self, key: Key) -> Record | None:
         return self.ledger.records.get(key)
 
-    def overwrite(self, key: Key, **fields: str) -> None:
+    def overwrite(self, key: Key, **fields) -> None:
         """Make of a record what no event can make of it."""
         self.ledger.records[key] = replace(self.ledger.records[key], **fields)
 
@@ -103,7 +103,7 @@ class RedisTwin:
         record = self.view.get(key)
         return record and self._with_ordinals(record)
 
-    def overwrite(self, key: Key, **fields: str) -> None:
+    def overwrite(self, key: Key, **fields) -> None:
         """Make of a record what no event can make of it."""
         self.store.client.hset(self.store.keys.of_job(key).job, mapping=fields)
 

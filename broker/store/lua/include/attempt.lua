@@ -137,15 +137,18 @@ function RULES.unplace(record, event)
   return offer(record, event, 'unplaced', {})
 end
 
+-- A guess that a beat outlived may be made again: its holder may die before it reasserts, and the job must end.
 function RULES.guess(record, event)
-  if record.rev ~= event.rev or number(record.last_seen) ~= number(event.last_seen) or inferred(record) then
+  local is_ours, believed = record.kind == 'submitted', inferred(record) and record.guessed_from or record.state
+  local is_outlived = is_ours and number(record.last_seen) > number(record.guessed_at)
+  if record.rev ~= event.rev or number(record.last_seen) ~= number(event.last_seen)
+    or (inferred(record) and not is_outlived) then
     return 'refused', 'guess_outdated'
   end
   if ended(record) then return 'refused', 'terminal' end
-  if record.kind == 'submitted' and record.state ~= 'running' then return 'refused', 'guess_outdated' end
+  if is_ours and believed ~= 'running' then return 'refused', 'guess_outdated' end
   return change(record, event, 'guess_applied', {
-    state = 'failed', error = event.error, completed_at = text(NOW), guessed_from = record.state,
-    guessed_at = text(NOW),
+    state = 'failed', error = event.error, completed_at = text(NOW), guessed_from = believed, guessed_at = text(NOW),
   })
 end
 
