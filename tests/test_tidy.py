@@ -19,7 +19,7 @@ SCRIPTS = sorted((ROOT / "broker/store/lua").rglob("*.lua"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 CLIENT = {
-    "broker.catalog", "broker.checkup", "broker.client", "broker.explain", "broker.fleet",
+    "broker.catalog", "broker.checkup", "broker.client", "broker.explain", "broker.fleet", "broker.glance",
     "broker.holder", "broker.outcome", "broker.producer", "broker.reported", "broker.reporting",
     "broker.submission",
 }  # fmt: skip
@@ -45,6 +45,7 @@ RINGS: dict[str, set[str]] = {
         "broker.roles",
         "broker.cli",
     },
+    "broker.cli.children": {"broker.errors", "broker.store.leash", "broker.cli"},
     "broker.cli.serve": {
         "broker",
         "broker.errors",

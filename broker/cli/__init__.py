@@ -50,6 +50,11 @@ def _dispatch(words: list[str]) -> int:
         print(f"fleet-broker {version('fleet-broker')}")
         return 0
     name = words[0]
+    if name == "show":
+        from broker.cli import quick
+
+        if quick.show(words[1:]):
+            return 0
     if name not in COMMANDS:
         raise _unknown(name, list(COMMANDS))
     return _invoke(_typer([name]), words[1:], f"broker {name}")

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from broker.cli.exits import ERROR, NOT_FOUND, REFUSED, UNKNOWN_RULES, USAGE, Exit
-from broker.cli.output import Format, FormatOption
-from broker.cli.session import KeyArgument, broker
+from broker.cli.options import FormatOption, KeyArgument
+from broker.cli.output import Format
+from broker.cli.session import broker
 from broker.cli.text import safe, to_json
 from broker.errors import Invalid, NotFound
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from broker.checkup import ERROR, examine
 from broker.cli.exits import ERROR as EXIT_ERROR
 from broker.cli.exits import Exit
-from broker.cli.output import Columns, Format, FormatOption, print_list
+from broker.cli.options import FormatOption
+from broker.cli.output import Columns, Format, print_list
 from broker.cli.session import broker
 from broker.cli.table import Column
 

@@ -7,7 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from broker.cli.output import Columns, Format, FormatOption, age, print_list, span, table_lines
+from broker.cli.job import shown_state
+from broker.cli.options import FormatOption
+from broker.cli.output import Columns, Format, age, print_list, span, table_lines
 from broker.cli.session import broker
 from broker.cli.table import Column
 from broker.errors import Invalid
@@ -15,11 +17,6 @@ from broker.rules.state import STATES
 
 #: How often `--watch` looks, in seconds.
 WATCH_SECONDS = 1.0
-
-
-def shown_state(job: dict[str, Any]) -> str:
-    """The state for people: a guess ends in `~`, a doubt in `?`."""
-    return str(job["state"]) + ("~" if job["inferred"] else "?" if job.get("suspect") else "")
 
 
 def state_style(state: str) -> str:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from broker.cli.job import shown_state
 from broker.cli.jobs import COLUMNS as JOB_COLUMNS
-from broker.cli.jobs import shown_state, state_style
-from broker.cli.output import Columns, Format, FormatOption, instant, note, print_list, warn
+from broker.cli.jobs import state_style
+from broker.cli.options import FormatOption
+from broker.cli.output import Columns, Format, instant, note, print_list, warn
 from broker.cli.output import table_lines as lines_of
 from broker.cli.session import broker
 from broker.cli.table import Column

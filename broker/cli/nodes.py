@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from broker.cli.output import Columns, Format, FormatOption, print_list, span, warn
+from broker.cli.options import FormatOption
+from broker.cli.output import Columns, Format, print_list, span, warn
 from broker.cli.session import broker
 from broker.cli.table import Column
 from broker.errors import NotFound

@@ -7,15 +7,12 @@ that no command has to.
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from broker.cli.table import Column, render
 from broker.cli.text import safe, to_json
@@ -28,10 +25,6 @@ class Format(StrEnum):
     json = "json"
     jsonl = "jsonl"
 
-
-FormatOption = Annotated[
-    Format, typer.Option("--output", "-o", metavar="table|json|jsonl", help="How to print it.")
-]
 
 #: A column, and how a record's cell in it reads. `safe` is applied to whatever it gives.
 Cell = Callable[[dict[str, Any]], object]
@@ -93,7 +86,11 @@ def warn(line: str) -> None:
 
 def terminal_width() -> int | None:
     """The columns of the terminal on stdout (COLUMNS, if set), None where stdout is none."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    if not sys.stdout.isatty():
+        return None
+    from shutil import get_terminal_size
+
+    return get_terminal_size().columns
 
 
 def colored() -> bool:

@@ -1,19 +1,13 @@
-"""The connection of a command, and how it finds the job that a word names."""
+"""The connection of a command."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from broker.errors import Invalid
 
 if TYPE_CHECKING:
     from broker.client import Broker
-
-KeyArgument = Annotated[
-    str, typer.Argument(metavar="KEY", help="origin/engine/run/id, or an end that one job has.")
-]
 
 
 def broker(node: str | None = None) -> Broker:

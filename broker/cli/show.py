@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
-from broker.cli.output import Format, FormatOption, ago, instant, print_object
-from broker.cli.session import KeyArgument, broker
-from broker.cli.text import to_json
-
-_TIMES = ("created_at", "placed_at", "started_at", "completed_at", "due", "guessed_at", "last_seen")
-#: Told by the key and the state already, or only of use to programs.
-_LEFT_OUT = ("origin", "engine", "run", "id", "inferred", "suspect", "holder", "sightings")
+from broker.cli.job import print_job
+from broker.cli.options import FormatOption, KeyArgument
+from broker.cli.output import Format
+from broker.cli.session import broker
 
 
 def show(key: KeyArgument, output: FormatOption = Format.table) -> None:
     """All that is known of a job: its record, its payload, the events that were refused."""
     with broker() as here:
         found = here.show(key)
-    print_object(found, output, _lines(found))
-
-
-def _lines(job: dict[str, Any]) -> Iterator[tuple[str, object]]:
-    yield "key", job["key"]
-    yield "state", job["state"] + ("~" if job["inferred"] else "?" if job["suspect"] else "")
-    for name, value in job.items():
-        if name in ("key", "state", *_LEFT_OUT):
-            continue
-        if name in _TIMES:
-            yield name, f"{instant(value)} ({ago(value)})" if value else None
-        elif name == "timeout":
-            yield name, f"{value / 1000:g} s" if value else None
-        elif name in ("payload", "extras"):
-            yield name, None if value is None else to_json(value)
-        elif name == "refused":
-            yield name, value and f"{sum(each.get('count', 1) for each in value)} (broker why)"
-        else:
-            yield name, value or None
+    print_job(found, output)

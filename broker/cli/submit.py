@@ -12,7 +12,8 @@ import typer
 
 from broker.cli.exits import ERROR, JOB_FAILED, Exit
 from broker.cli.lines import batches, opened
-from broker.cli.output import Format, FormatOption, note, print_list, warn
+from broker.cli.options import FormatOption
+from broker.cli.output import Format, note, print_list, warn
 from broker.cli.session import broker, check_seconds
 from broker.cli.text import safe, to_json
 from broker.errors import Invalid

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from broker.cli.exits import JOB_FAILED, NOT_FOUND, Exit
-from broker.cli.output import Format, FormatOption
-from broker.cli.session import KeyArgument, broker, check_seconds
+from broker.cli.options import FormatOption, KeyArgument
+from broker.cli.output import Format
+from broker.cli.session import broker, check_seconds
 from broker.cli.text import block, safe, to_json
 from broker.errors import JobFailed
 from broker.rules.state import COMPLETED

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from broker.cli.output import Format, FormatOption, ago, instant, print_fields
-from broker.cli.session import KeyArgument, broker
+from broker.cli.job import shown_state
+from broker.cli.options import FormatOption, KeyArgument
+from broker.cli.output import Format, ago, instant, print_fields
+from broker.cli.session import broker
 from broker.cli.text import safe, to_json
 
 
@@ -37,7 +39,7 @@ def _facts(found: dict[str, Any]) -> Iterator[tuple[str, object]]:
             f"removed (all that was created up to {instant(removed)})" if removed else "unknown",
         )
         return
-    yield "state", job["state"] + ("~" if job["inferred"] else "?" if job["suspect"] else "")
+    yield "state", shown_state(job)
     if job["inferred"]:
         yield (
             "guess",

@@ -19,6 +19,13 @@ from broker.rules.event import Guess, Place
 ROOT = Path(__file__).parents[2]
 
 
+#: The fields of a record's JSON that every face shows, in order; more may follow.
+RECORD_FIELDS = [
+    "key", "kind", "origin", "engine", "run", "id", "state", "inferred", "desired", "node", "seq",
+    "attempt", "tries", "rev", "created_at", "started_at", "completed_at", "last_seen", "error", "model",
+]  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Ran:
     code: int
@@ -65,6 +72,11 @@ class Command:
             out, err = process.communicate(stdin, timeout=60)
         assert b"Traceback" not in (err or b"")
         return Ran(process.returncode, (out or b"").decode(), (err or b"").decode())
+
+
+def submit(command: Command, *words: object) -> str:
+    """The key of a job that the command line handed in."""
+    return command.ok("submit", "echo", *words).out.strip()
 
 
 def placed(broker: Broker, key: Key, node: str = "node-a") -> None:

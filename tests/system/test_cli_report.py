@@ -202,4 +202,4 @@ def test_a_long_stream_needs_no_more_memory_than_a_short_one(command, tmp_path):
         assert process.returncode == 0
         return usage.ru_maxrss
 
-    assert peak(20_000) < peak(4_000) * 1.1
+    assert peak(12_000) < peak(3_000) * 1.1

@@ -1,0 +1,41 @@
+"""One job for people, as `name  value` lines. Imports nothing slow: `broker show` must start at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from broker.cli.output import Format, ago, instant, print_object
+from broker.cli.text import to_json
+
+_TIMES = ("created_at", "placed_at", "started_at", "completed_at", "due", "guessed_at", "last_seen")
+#: Told by the key and the state already, or only of use to programs.
+_LEFT_OUT = ("origin", "engine", "run", "id", "inferred", "suspect", "holder", "sightings")
+
+
+def print_job(job: dict[str, Any], output: Format) -> None:
+    """What `Catalog.show` gives."""
+    print_object(job, output, _lines(job))
+
+
+def shown_state(job: dict[str, Any]) -> str:
+    """The state for people: a guess ends in `~`, a doubt in `?`."""
+    return str(job["state"]) + ("~" if job["inferred"] else "?" if job.get("suspect") else "")
+
+
+def _lines(job: dict[str, Any]) -> Iterator[tuple[str, object]]:
+    yield "key", job["key"]
+    yield "state", shown_state(job)
+    for name, value in job.items():
+        if name in ("key", "state", *_LEFT_OUT):
+            continue
+        if name in _TIMES:
+            yield name, f"{instant(value)} ({ago(value)})" if value else None
+        elif name == "timeout":
+            yield name, f"{value / 1000:g} s" if value else None
+        elif name in ("payload", "extras"):
+            yield name, None if value is None else to_json(value)
+        elif name == "refused":
+            yield name, value and f"{sum(each.get('count', 1) for each in value)} (broker why)"
+        else:
+            yield name, value or None
