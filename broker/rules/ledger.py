@@ -1,7 +1,7 @@
 """An origin's books in memory: the reference model of `merge.lua`, with the same memory and bounds.
 
-Tests hold the script against it, the explorations of the attempt machine run on it, and `broker replay` reads a
-log back through `Ledger.replay`.
+Tests hold the script against it, and the explorations of the attempt machine run on it. Its log, folded by
+`rules.replay`, gives its records back.
 """
 
 from __future__ import annotations

@@ -45,12 +45,28 @@ class Follower:
     def resume(self, place: Place, records: Mapping[Key, Record] | None) -> None:
         """Stand at a place that was handed out before; raises Gone where the log no longer holds what followed it."""
         self.log.read_on(place, 1)
-        self._hold(dict(records or {}), place)
+        self.hold(dict(records or {}), place)
         self.is_whole = records is not None
 
-    def take(self) -> None:
-        """Hold what is true now, and tell nothing: for a snapshot."""
-        self._hold(*self._list(_never))
+    def look(self, is_stopped: Callable[[], bool] = _never) -> tuple[dict[Key, Record], Place]:
+        """What is true now, at one position of the log; what is held stays as it is."""
+        for _ in range(LISTINGS_MAX):
+            place = self.log.position().place
+            found: dict[Key, Record] = {}
+            for page in scan(self._store, self.origin):
+                if is_stopped():
+                    raise Stopped
+                found |= page
+            try:
+                return found, self._replay(found, place)
+            except Gone:
+                continue
+        raise Unavailable(f"the log of {self.origin} is cut faster than it can be listed")
+
+    def hold(self, records: dict[Key, Record], place: Place) -> None:
+        """Hold these from now on: all that there is at `place`."""
+        self.records, self.place, self.is_whole = records, place, True
+        self.live = {key: record for key, record in records.items() if not record.ended}
 
     def step(self, is_stopped: Callable[[], bool] = _never) -> list[Change]:
         """What is new, at most a chunk; all that differs, where the origin had to be listed (anew)."""
@@ -65,9 +81,9 @@ class Follower:
 
     def list_anew(self, is_stopped: Callable[[], bool] = _never) -> list[Change]:
         """Replace what is held by what is true now, and tell the differences."""
-        found, place = self._list(is_stopped)
+        found, place = self.look(is_stopped)
         told = differences(self.records, found, place.rev)
-        self._hold(found, place)
+        self.hold(found, place)
         return told
 
     def relist(self) -> tuple[list[Change], int]:
@@ -76,7 +92,7 @@ class Follower:
         What is held is first read on to where the listing stands, so that both are compared at one position.
         After a loss (Gone) there is no drift to speak of: 0.
         """
-        found, place = self._list(_never)
+        found, place = self.look()
         told: list[Change] = []
         try:
             while self.place is not None and rev_order(self.place.rev) < rev_order(place.rev):
@@ -85,7 +101,7 @@ class Follower:
         except Gone:
             is_comparable = False
         drift = differences(self.records, found, place.rev)
-        self._hold(found, place)
+        self.hold(found, place)
         return told + drift, len(drift) if is_comparable else 0
 
     def _read_on(self, place: Place, until: str = "+") -> list[Change]:
@@ -101,20 +117,6 @@ class Follower:
         self.place = chunk.place
         return told
 
-    def _list(self, is_stopped: Callable[[], bool]) -> tuple[dict[Key, Record], Place]:
-        for _ in range(LISTINGS_MAX):
-            place = self.log.position().place
-            found: dict[Key, Record] = {}
-            for page in scan(self._store, self.origin):
-                if is_stopped():
-                    raise Stopped
-                found |= page
-            try:
-                return found, self._replay(found, place)
-            except Gone:
-                continue
-        raise Unavailable(f"the log of {self.origin} is cut faster than it can be listed")
-
     def _replay(self, found: dict[Key, Record], place: Place) -> Place:
         """Bring what a scan found to the log's end as it was after the scan."""
         end = self.log.position().rev
@@ -125,7 +127,3 @@ class Follower:
             place = chunk.place
             if not chunk.is_full:
                 return place
-
-    def _hold(self, records: dict[Key, Record], place: Place) -> None:
-        self.records, self.place, self.is_whole = records, place, True
-        self.live = {key: record for key, record in records.items() if not record.ended}

@@ -2,7 +2,11 @@
 
 A reader's place is (epoch, rev). Reading on from it is safe only if nothing is missing behind it, so the first entry
 read must be the place itself, or the place must be the floor. That one look tells trimmed, deleted, recreated and
-rolled-back logs alike from a log on which nothing happened, and it is made in one transaction with the reading.
+rolled-back logs alike from a log on which nothing happened.
+
+The entries are read first, epoch and floor after them, in one go but in no transaction: a full Redis refuses even a
+reading one. What changes in between is seen. A new log has another epoch, and epochs never come back; and a floor that
+moved up to the place took nothing away above it, so nothing was missing when the entries were read.
 """
 
 from __future__ import annotations
@@ -83,11 +87,9 @@ class Log:
     def position(self) -> Position:
         """Where the log stands now."""
         with redis_errors():
-            pipe = self._client.pipeline()
-            self._ask_position(pipe)
+            pipe = self._client.pipeline(transaction=False)
             pipe.xrevrange(self._keys.log, count=1)
-            meta, length, last = pipe.execute()
-        found = _position(meta, length)
+            last, found = self._execute(pipe)
         # The log's own word on where it ends: meta may lag behind where somebody wrote by hand.
         return found._replace(rev=last[0][0].decode()) if last else found
 
@@ -126,11 +128,9 @@ class Log:
         Raises Gone where the log no longer holds what followed it.
         """
         with redis_errors():
-            pipe = self._client.pipeline()
-            self._ask_position(pipe)
+            pipe = self._client.pipeline(transaction=False)
             pipe.xrange(self._keys.log, place.rev, until, count=count + 1)
-            meta, length, raw = pipe.execute()
-        found = _position(meta, length)
+            raw, found = self._execute(pipe)
         stands = bool(raw) and raw[0][0].decode() == place.rev
         if why := _misfit(place, found, stands):
             raise Gone(self.origin, why)
@@ -150,9 +150,12 @@ class Log:
             raise Refused("stale_term", f"a later janitor than of term {term} trims {self.origin}")
         return gone
 
-    def _ask_position(self, pipe: Any) -> None:
+    def _execute(self, pipe: Any) -> tuple[list[Any], Position]:
+        """What the one command in `pipe` found, and where the log stood just after it."""
         pipe.hmget(self._keys.meta, "epoch", "floor", "rev")
         pipe.xlen(self._keys.log)
+        entries, meta, length = pipe.execute()
+        return entries, _position(meta, length)
 
     def _decode(self, raw: Iterable[Raw]) -> list[Entry]:
         entries = []

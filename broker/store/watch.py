@@ -9,6 +9,7 @@ relist, which would take it for drift. Whoever counts load reads `live`, which d
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self, cast
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple, Self, cast
 from broker.errors import BrokerError, Damaged, Invalid
 from broker.rules.key import NAME, Key, check_name
 from broker.rules.record import Record
-from broker.rules.replay import Change
+from broker.rules.replay import Change, rev_order
 from broker.store.connection import redis_errors
 from broker.store.doorbell import Doorbell
 from broker.store.follow import Follower, Stopped
@@ -30,6 +31,8 @@ LOOK_SECONDS = 1.0
 
 #: Where a reader stands: origin -> (epoch, rev). `json.dumps` takes it, `read_cursor` reads it back.
 Cursor = dict[str, Place]
+
+_REV = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 
 
 class Snapshot(NamedTuple):
@@ -96,10 +99,12 @@ class Watcher:
 
     def snapshot(self) -> Snapshot:
         """List every origin. Later changes follow upon it. Raises Unavailable, Damaged."""
-        self._untold.clear()
         self._discover()
-        for follower in self._followers.values():
-            follower.take()
+        found = [(follower, *follower.look()) for follower in self._followers.values()]
+        # All or nothing: after a failure the watcher stands where it stood, and `changes` goes on from there.
+        for follower, records, place in found:
+            follower.hold(records, place)
+        self._untold.clear()
         return Snapshot(dict(self.records), self.cursor)
 
     def resume(self, cursor: Cursor, records: Mapping[Key, Record] | None = None) -> None:
@@ -153,8 +158,8 @@ class Watcher:
         What differed is told by the next `changes`.
         """
         follower = self._followers.get(origin)
-        if follower is None or follower.place is None:
-            raise Invalid(f"origin {origin!r} is not watched yet")
+        if follower is None or follower.place is None or not follower.is_whole:
+            raise Invalid(f"what origin {origin!r} holds was not listed yet: take a snapshot")
         told, drift = follower.relist()
         self._untold += told
         return drift
@@ -212,8 +217,7 @@ def read_cursor(found: Any) -> Cursor:
     cursor: Cursor = {}
     try:
         for origin, (epoch, rev) in found.items():
-            ms, seq = map(int, rev.split("-"))
-            if type(epoch) is not str or min(ms, seq) < 0 or max(ms, seq) >= 2**64:
+            if type(epoch) is not str or not _REV.fullmatch(rev) or max(rev_order(rev)) >= 2**64:
                 raise ValueError
             cursor[check_name("origin", origin)] = Place(epoch, rev)
     except (AttributeError, TypeError, ValueError) as wrong:

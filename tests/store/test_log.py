@@ -3,10 +3,10 @@ from __future__ import annotations
 import fakeredis
 import pytest
 
-from broker.errors import Damaged, Gone, Refused
+from broker.errors import Damaged, Gone
 from broker.rules.entry import read_entry
 from broker.rules.record import from_fields
-from broker.rules.replay import fold, rev_order
+from broker.rules.replay import fold
 from broker.store.decode import read_logged, read_record
 from broker.store.log import BEGIN, Log, Place, Position
 from broker.store.store import Store
@@ -102,70 +102,6 @@ def test_a_place_of_another_epoch_never_fits(desk, log):
         log.read_on(Place("other", BEGIN))
 
 
-def test_trimming_by_count_puts_the_floor_just_below_the_first_kept(desk, log):
-    told = desk.report_many(range(10))
-    assert log.trim(4, HOUR_MS) == 6
-    assert revs(log.read()) == told[6:]
-    floor = rev_order(log.position().floor)
-    assert rev_order(told[5]) <= floor < rev_order(told[6])
-
-
-@pytest.mark.parametrize(
-    "kept, floor",
-    [("5-7", "5-6"), ("5-1", "5-0"), ("5-0", "4-18446744073709551615")],
-)
-def test_the_floor_is_the_id_before_the_first_kept(desk, log, kept, floor):
-    for rev in ("3-1", kept):
-        desk.store.client.xadd(desk.keys.log, {"event": "report"}, id=rev)
-    assert log.trim(1, desk.store.clock.now()) == 1
-    assert log.position().floor == floor
-
-
-def test_trimming_by_age_alone(desk, log):
-    old = [f"{desk.store.clock.now() - 2 * HOUR_MS}-{seq}" for seq in range(3)]
-    for rev in old:
-        desk.store.client.xadd(desk.keys.log, {"event": "report"}, id=rev)
-    desk.store.client.hset(desk.keys.meta, mapping={"epoch": "e", "rev": old[-1]})
-    new = desk.report("a")
-    assert log.trim(100, HOUR_MS) == 3
-    assert revs(log.read()) == [new]
-
-
-def test_an_emptied_log_has_its_floor_at_the_last_rev_and_keeps_its_readers(desk, log):
-    last = desk.report_many("abc")[-1]
-    place = log.position().place
-    assert log.trim(0, HOUR_MS) == 3
-    assert log.position() == Position(place.epoch, last, last)
-    assert log.read_on(place).entries == []
-    new = desk.report("d")
-    assert revs(log.read_on(place).entries) == [new]
-
-
-def test_where_nothing_goes_the_floor_stays_and_so_does_the_reader_at_it(desk, log):
-    desk.report("a")
-    log.trim(0, HOUR_MS)
-    place = log.position().place
-    new = desk.report("b")
-    assert log.trim(10, HOUR_MS) == 0
-    assert log.position().floor == place.rev
-    assert revs(log.read_on(place).entries) == [new]
-
-
-def test_a_trimmed_place_is_gone_and_the_floor_is_not(desk, log):
-    told = desk.report_many(range(10))
-    epoch, floor, _ = log.position()
-    log.trim(4, HOUR_MS)
-    with pytest.raises(Gone, match=r"desk.*trimmed") as gone:
-        log.read_on(Place(epoch, told[4]))
-    assert gone.value.origin == ORIGIN
-    with pytest.raises(Gone):
-        log.read_on(Place(epoch, floor))
-    assert (
-        revs(log.read_on(log.position().place._replace(rev=log.position().floor)).entries)
-        == (told[6:])
-    )
-
-
 def test_a_lost_log_is_gone_and_its_end_can_be_stood_at(desk, log):
     rev = desk.report("a")
     place = log.position().place
@@ -200,22 +136,6 @@ def test_a_rolled_back_log_is_gone_even_after_it_has_grown_beyond(desk, log):
     with pytest.raises(Gone, match="rolled back"):
         log.read_on(place)
     assert log.read_on(log.position().place).entries == []
-
-
-def test_a_lower_term_is_refused_and_a_higher_one_kept(desk, log):
-    desk.report_many("abc")
-    assert log.trim(2, HOUR_MS, term=7) == 1
-    with pytest.raises(Refused) as refused:
-        log.trim(1, HOUR_MS, term=6)
-    assert refused.value.rule == "stale_term"
-    assert len(log.read()) == 2
-    assert desk.store.client.hget(desk.keys.meta, "term:janitor") == b"7"
-    assert log.trim(1, HOUR_MS, term=7) == 1
-
-
-def test_trimming_what_was_never_written_does_nothing(desk, log):
-    assert log.trim(10, HOUR_MS) == 0
-    assert log.position() == Position("", BEGIN, BEGIN)
 
 
 def test_a_wrong_type_is_damage(desk, log):
@@ -263,3 +183,51 @@ def test_fast_decoding_says_what_the_rules_say(desk, log):
     found = read_record(raw | {b"unknown": b"1"})
     assert found == from_fields({name.decode(): value.decode() for name, value in raw.items()})
     assert found.error == "one\0two\n{}"
+
+
+@pytest.fixture
+def between(monkeypatch, log):
+    """Lets something happen between the reading of entries and that of epoch and floor."""
+
+    def happen(action):
+        whole = Log._execute
+
+        def torn(self, pipe):
+            monkeypatch.undo()
+            entries = pipe.execute()[0]
+            action()
+            return entries, whole(self, self._client.pipeline(transaction=False).echo("-"))[1]
+
+        monkeypatch.setattr(Log, "_execute", torn)
+
+    return happen
+
+
+def test_a_trim_between_loses_nothing_that_was_read(desk, log, between):
+    a, b, c = desk.report_many("abc")
+    place = log.position().place._replace(rev=a)
+    between(lambda: log.trim(0, HOUR_MS))
+    assert revs(log.read_on(place).entries) == [b, c]
+    assert log.read_on(place._replace(rev=c)).entries == []
+
+
+def test_a_log_begun_anew_between_is_gone(desk, log, between):
+    desk.report("a")
+    place = log.position().place
+
+    def begin_anew():
+        desk.store.client.delete(desk.keys.log)
+        desk.report("b")
+
+    between(begin_anew)
+    with pytest.raises(Gone):
+        log.read_on(place)
+
+
+def test_a_first_entry_between_is_read_next(desk, log, between):
+    begin = log.position().place
+    told = []
+    between(lambda: told.append(desk.report("a")))
+    chunk = log.read_on(begin)
+    assert chunk.entries == []
+    assert revs(log.read_on(chunk.place).entries) == told

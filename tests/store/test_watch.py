@@ -11,7 +11,7 @@ from contextlib import closing
 
 import pytest
 
-from broker.errors import Invalid
+from broker.errors import Damaged, Invalid
 from broker.rules.replay import fold
 from broker.store import follow, scan
 from broker.store.log import Log
@@ -195,7 +195,7 @@ def test_resuming_tells_exactly_what_followed(desk, store, watcher):
     "found",
     [None, [], {"desk": ["e"]}, {"desk": ["e", "1-0", "x"]}, {"desk": ["e", "$"]},
      {"desk": ["e", "1"]}, {"desk": [1, "1-0"]}, {"Desk!": ["e", "1-0"]}, {"desk": ["e", "-1-0"]},
-     {"desk": ["e", f"{2**64}-0"]}],
+     {"desk": ["e", "1_0-0"]}, {"desk": ["e", f"{2**64}-0"]}],
 )  # fmt: skip
 def test_a_cursor_that_is_none_is_invalid(found):
     with pytest.raises(Invalid):
@@ -278,6 +278,19 @@ def test_a_relist_counts_and_mends_drift(desk, watcher):
     assert states(told) == [("a", "running"), ("ghost", None)]
     assert all(change.synthesized for change in told)
     assert watcher.records == desk.records()
+
+
+def test_a_snapshot_that_fails_leaves_the_watcher_where_it_stood(desk, store, watcher):
+    shelf = Desk(store, "shelf")
+    desk.report("a")
+    shelf.report("b")
+    watcher.snapshot()
+    desk.report("a", "completed")
+    store.client.rename(shelf.keys.ids, shelf.keys.ids + ":aside")
+    store.client.set(shelf.keys.ids, "text")
+    with pytest.raises(Damaged):
+        watcher.snapshot()
+    assert states(watcher.changes(0)) == [("a", "completed")]
 
 
 def test_an_origin_that_is_not_watched_cannot_be_relisted(watcher):

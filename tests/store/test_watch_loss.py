@@ -61,7 +61,9 @@ def roll_back(desk):
     client = desk.store.client
     client.restore(desk.keys.log, 0, desk.dumped_log, replace=True)
     client.restore(desk.keys.meta, 0, desk.dumped_meta, replace=True)
-    desk.report("new")
+    # Nobody comes back within the millisecond in which the lost entry was written, and takes its id.
+    lost_ms = desk.lost_rev.split("-")[0]
+    until(lambda: desk.report(f"new{time.monotonic_ns()}").split("-")[0] > lost_ms)
 
 
 LOSSES = [trim, delete, recreate, lose_all, lose_all_and_begin_anew, roll_back]
@@ -73,7 +75,7 @@ def before_loss(desk):
     desk.report_many("ab")
     desk.dumped_log = desk.store.client.dump(desk.keys.log)
     desk.dumped_meta = desk.store.client.dump(desk.keys.meta)
-    desk.report("c")
+    desk.lost_rev = desk.report("c")
     return desk
 
 

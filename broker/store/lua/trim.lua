@@ -26,9 +26,11 @@ end
 local last = call('XREVRANGE', LOG, '+', '-', 'COUNT', 1)
 local known = tonumber(call('HGET', META, 'term:janitor') or 0)
 if tonumber(TERM) < known then return -1 end
-if tonumber(TERM) > known then call('HSET', META, 'term:janitor', TERM) end
 
+-- The trimming comes first: a full Redis refuses a script's first write if it could grow anything, and trimming is the
+-- way out of being full.
 local gone = call('XTRIM', LOG, 'MAXLEN', '=', COUNT) + call('XTRIM', LOG, 'MINID', '=', OLDEST .. '-0')
+if tonumber(TERM) > known then call('HSET', META, 'term:janitor', TERM) end
 if gone > 0 then
   local first = call('XRANGE', LOG, '-', '+', 'COUNT', 1)
   call('HSET', META, 'floor', first[1] and below(first[1][1]) or last[1][1])

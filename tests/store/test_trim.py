@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import fakeredis
+import pytest
+
+from broker.errors import Gone, Refused, Unavailable
+from broker.rules.replay import rev_order
+from broker.store.log import BEGIN, Log, Place, Position
+from broker.store.store import Store
+from tests.store.readers import ORIGIN, Desk
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(params=["redis", "fakeredis"])
+def desk(request, namespace):
+    """The same on both: trimming and reading must work for users' tests too."""
+    if request.param == "redis":
+        store = Store.from_url(request.getfixturevalue("redis_url"), namespace)
+    else:
+        store = Store(fakeredis.FakeRedis(version=(7, 0)), namespace)
+    yield Desk(store)
+    store.close()
+
+
+@pytest.fixture
+def log(desk):
+    return Log(desk.store, ORIGIN)
+
+
+def revs(entries):
+    return [entry.rev for entry in entries]
+
+
+def test_trimming_by_count_puts_the_floor_just_below_the_first_kept(desk, log):
+    told = desk.report_many(range(10))
+    assert log.trim(4, HOUR_MS) == 6
+    assert revs(log.read()) == told[6:]
+    floor = rev_order(log.position().floor)
+    assert rev_order(told[5]) <= floor < rev_order(told[6])
+
+
+@pytest.mark.parametrize(
+    "kept, floor",
+    [("5-7", "5-6"), ("5-1", "5-0"), ("5-0", "4-18446744073709551615")],
+)
+def test_the_floor_is_the_id_before_the_first_kept(desk, log, kept, floor):
+    for rev in ("3-1", kept):
+        desk.store.client.xadd(desk.keys.log, {"event": "report"}, id=rev)
+    assert log.trim(1, desk.store.clock.now()) == 1
+    assert log.position().floor == floor
+
+
+def test_trimming_by_age_alone(desk, log):
+    old = [f"{desk.store.clock.now() - 2 * HOUR_MS}-{seq}" for seq in range(3)]
+    for rev in old:
+        desk.store.client.xadd(desk.keys.log, {"event": "report"}, id=rev)
+    desk.store.client.hset(desk.keys.meta, mapping={"epoch": "e", "rev": old[-1]})
+    new = desk.report("a")
+    assert log.trim(100, HOUR_MS) == 3
+    assert revs(log.read()) == [new]
+
+
+def test_an_emptied_log_has_its_floor_at_the_last_rev_and_keeps_its_readers(desk, log):
+    last = desk.report_many("abc")[-1]
+    place = log.position().place
+    assert log.trim(0, HOUR_MS) == 3
+    assert log.position() == Position(place.epoch, last, last)
+    assert log.read_on(place).entries == []
+    new = desk.report("d")
+    assert revs(log.read_on(place).entries) == [new]
+
+
+def test_where_nothing_goes_the_floor_stays_and_so_does_the_reader_at_it(desk, log):
+    desk.report("a")
+    log.trim(0, HOUR_MS)
+    place = log.position().place
+    new = desk.report("b")
+    assert log.trim(10, HOUR_MS) == 0
+    assert log.position().floor == place.rev
+    assert revs(log.read_on(place).entries) == [new]
+
+
+def test_a_trimmed_place_is_gone_and_the_floor_is_not(desk, log):
+    told = desk.report_many(range(10))
+    epoch, floor, _ = log.position()
+    log.trim(4, HOUR_MS)
+    with pytest.raises(Gone, match=r"desk.*trimmed") as gone:
+        log.read_on(Place(epoch, told[4]))
+    assert gone.value.origin == ORIGIN
+    with pytest.raises(Gone):
+        log.read_on(Place(epoch, floor))
+    assert (
+        revs(log.read_on(log.position().place._replace(rev=log.position().floor)).entries)
+        == (told[6:])
+    )
+
+
+def test_a_lower_term_is_refused_and_a_higher_one_kept(desk, log):
+    desk.report_many("abc")
+    assert log.trim(2, HOUR_MS, term=7) == 1
+    with pytest.raises(Refused) as refused:
+        log.trim(1, HOUR_MS, term=6)
+    assert refused.value.rule == "stale_term"
+    assert len(log.read()) == 2
+    assert desk.store.client.hget(desk.keys.meta, "term:janitor") == b"7"
+    assert log.trim(1, HOUR_MS, term=7) == 1
+
+
+def test_trimming_what_was_never_written_does_nothing(desk, log):
+    assert log.trim(10, HOUR_MS) == 0
+    assert log.position() == Position("", BEGIN, BEGIN)
+
+
+def test_a_full_redis_can_still_be_read_and_trimming_is_the_way_out(redis_url, namespace):
+    store = Store.from_url(redis_url, namespace)
+    desk = Desk(store)
+    told = desk.report_many("abc")
+    log = Log(store, ORIGIN)
+    store.client.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(Unavailable):
+            desk.report("d")
+        place = log.position().place._replace(rev=told[0])
+        assert revs(log.read_on(place).entries) == told[1:]
+        assert log.trim(1, HOUR_MS, term=5) == 2
+        assert rev_order(told[1]) <= rev_order(log.position().floor) < rev_order(told[2])
+    finally:
+        store.client.config_set("maxmemory", 0)
+        store.close()
