@@ -27,6 +27,15 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 _namespaces = itertools.count(1)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--explore",
+        choices=("small", "full"),
+        default="small",
+        help="how much of the attempt machine to explore (full: minutes)",
+    )
+
+
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
     """A server that keeps nothing on disk: for the whole session."""
