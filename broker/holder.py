@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from broker.catalog import Catalog
-from broker.errors import Unavailable
+from broker.errors import NotFound, Unavailable
 from broker.outcome import Outcome
 from broker.rules.backoff import backoff_ms
 from broker.rules.event import Event, Finish, Reassert, Start
@@ -115,7 +115,7 @@ class Holder:
                     attempt=self.attempt,
                     holder=self.nonce,
                     state=state,
-                    error=clip(error),
+                    error=clip(error.partition("\n")[0]),
                     reason=clip(reason),
                     result=full,
                     retryable=retryable,
@@ -136,8 +136,11 @@ class Holder:
         return self._view.get(self.key)
 
     def payload(self) -> Any:
-        """What was submitted; None where it is gone."""
-        return self._view.spec(self.key)
+        """What was submitted, which may be null; raises NotFound where it is gone."""
+        payload = self._view.spec(self.key)
+        if payload is None and not self._view.has_spec(self.key):
+            raise NotFound(f"the payload of {self.key} is gone")
+        return payload
 
     def progress(self, fraction: float) -> None:
         """Tell how far it is, from 0 to 1, on the output lane."""

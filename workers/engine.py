@@ -13,9 +13,12 @@ if TYPE_CHECKING:
 
 
 class Permanent(Exception):
-    """Raise it in an engine where another try would not help: the job fails at once, whatever tries are left."""
+    """Raise it in an engine where another try would not help: the job fails at once, whatever tries are left.
 
-    retryable = False  #: how whoever does not know this class tells it from other failures (`broker.testing`)
+    An exception of your own with `retryable = False` is taken the same way.
+    """
+
+    retryable = False
 
 
 class Stopped(Exception):

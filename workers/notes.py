@@ -68,9 +68,8 @@ class NotingWorker(rq.Worker):
                     pipe.lrem(queue.intermediate_queue_key, 1, job.id)
                     for execution in executions:
                         execution.delete(job, pipe)
-                    pipe.delete(
-                        job.key, job.dependents_key, job.dependencies_key, Result.get_key(job.id)
-                    )
+                    result = Result.get_key(job.id)  # type: ignore[no-untyped-call]
+                    pipe.delete(job.key, job.dependents_key, job.dependencies_key, result)
                     pipe.execute()
                 self.executions.clear()
                 return

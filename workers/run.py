@@ -11,9 +11,9 @@ import traceback
 from dataclasses import dataclass
 from typing import Any
 
-from broker import Holder, Invalid, Record, Unavailable
+from broker import BrokerError, Holder, Invalid, NotFound, Record, Unavailable
 from workers.context import Context
-from workers.engine import EngineSpec, Permanent, Stopped
+from workers.engine import EngineSpec, Stopped
 from workers.line import Line, Phase, Wish
 from workers.patience import patiently
 
@@ -96,6 +96,11 @@ def _end(horse: Horse) -> Word | None:
     )
     try:
         payload = patiently(horse.holder.payload, PATIENCE_SECONDS)
+    except NotFound as gone:
+        return Word(FAILED, error=str(gone), reason="permanent")
+    except BrokerError as failed:
+        return _failure(failed)
+    try:
         result = horse.spec.engine.run(context, payload)
     except Exception as raised:  # noqa: BLE001 - whatever an engine raises is its failure
         return _stopped(horse) if _is_stop(horse, raised) else _failure(raised)
@@ -128,13 +133,9 @@ def word_of(wish: Wish, record: Record) -> Word | None:
 
 
 def _failure(raised: BaseException) -> Word:
-    permanent = isinstance(raised, Permanent)
-    return Word(
-        FAILED,
-        error=describe(raised),
-        reason="permanent" if permanent else "error",
-        retryable=not permanent,
-    )
+    retryable = bool(getattr(raised, "retryable", True))
+    reason = "error" if retryable else "permanent"
+    return Word(FAILED, error=describe(raised), reason=reason, retryable=retryable)
 
 
 def describe(raised: BaseException) -> str:

@@ -118,3 +118,9 @@ def alone(ctx, payload):
     seen = len(list(folder.iterdir()))
     mine.unlink()
     return seen
+
+
+@engine("dies-later")
+def dies_later(ctx, payload):
+    time.sleep(payload)
+    os._exit(0)

@@ -59,7 +59,7 @@ def test_a_failure_is_tried_again_after_a_pause_until_the_tries_are_used_up(flee
     assert first.due > 0
     last = fleet.finish(job)
     assert (last.state, last.tries, last.reason, last.deaths) == ("failed", 2, "error", 0)
-    assert last.error.startswith("ValueError: boom")
+    assert last.error == "ValueError: boom"
     assert "in fail" in fleet.broker.view.result(job.key)["error"]  # the traceback
 
 
@@ -78,6 +78,17 @@ def test_permanent_is_not_tried_again(fleet):
         "permanent",
         "no way",
     )
+
+
+def test_a_payload_may_be_null_but_not_gone(fleet):
+    fleet.worker("echo")
+    job = fleet.submit("echo")
+    fleet.finish(job)
+    assert job.result()["echo"] is None
+    lost = fleet.submit("echo")
+    fleet.rq.delete(fleet.broker.store.keys.of_job(lost.key).spec)
+    record = fleet.finish(lost)
+    assert (record.state, record.reason, record.tries) == ("failed", "permanent", 1)
 
 
 @pytest.mark.parametrize(

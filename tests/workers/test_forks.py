@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -20,14 +19,12 @@ def test_no_horse_hangs_under_a_beat_of_half_a_millisecond(fleet):
     jobs = fleet.broker.submit_many("locked", range(FORKS), attempts=1)
     for job in jobs:
         fleet.hand(job)
-    began_at = time.monotonic()
     fleet.worker("locked", imports="tests.workers.busy_beat")
     until(lambda: len(fleet.broker.jobs(state="queued")) == 0, seconds=90, every=0.5)
     until(lambda: len(fleet.broker.jobs(state="running")) == 0)
     ended = fleet.broker.jobs()
     assert {listed.record.state for listed in ended} == {"completed"}
     assert len(ended) == FORKS
-    assert time.monotonic() - began_at < 80
 
 
 @pytest.mark.parametrize("leads", [True, False])

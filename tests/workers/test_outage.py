@@ -1,0 +1,105 @@
+"""Redis goes away, and comes back with all it had. Whatever a worker was doing, nothing is lost and nobody leaves."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+
+import pytest
+
+from broker.store.connection import connect
+from broker.store.server import find_server
+from tests.workers.fleet import Fleet, until
+
+AWAY_SECONDS = 7
+
+
+class Server:
+    """A Redis on one socket that can be stopped and started again."""
+
+    def __init__(self, folder):
+        self.socket = folder / "s"
+        self.command = [
+            find_server().path,
+            *("--port", "0", "--unixsocket", str(self.socket), "--dir", str(folder)),
+            *("--appendonly", "yes", "--appendfsync", "always", "--save", ""),
+        ]
+        self.url = f"unix://{self.socket}"
+        self.process = None
+
+    def start(self):
+        self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL)
+        client = connect(self.url)
+
+        def answers():
+            try:
+                return client.ping()
+            except Exception:  # noqa: BLE001 - whatever it is, it is not up yet
+                return False
+
+        until(answers)
+        client.close()
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+
+    def away(self, seconds=AWAY_SECONDS):
+        self.stop()
+        time.sleep(seconds)
+        self.start()
+
+
+@pytest.fixture
+def server(tmp_path_factory):
+    made = Server(tmp_path_factory.mktemp("r"))
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def fleet(server, namespace, tmp_path):
+    made = Fleet(server.url, namespace, tmp_path)
+    yield made
+    made.close()
+
+
+def test_the_end_of_a_job_is_told_when_redis_is_back(server, fleet):
+    worker = fleet.worker("nap")
+    job = fleet.hand(fleet.submit("nap", 1.0, attempts=1))
+    fleet.started(job)
+    server.away()
+    record = fleet.ended(job)
+    assert (record.state, record.tries, record.deaths) == ("completed", 1, 0)
+    assert fleet.run("nap", 0).state == "completed"
+    assert worker.poll() is None
+    until(lambda: not fleet.leftovers())
+
+
+def test_a_death_is_told_when_redis_is_back(server, fleet, tmp_path):
+    worker = fleet.worker("dies-later")
+    job = fleet.hand(fleet.submit("dies-later", 1.0, attempts=1))
+    fleet.started(job)
+    server.away(3)
+    record = fleet.ended(job)
+    assert (record.state, record.reason, record.deaths) == ("failed", "died", 1)
+    assert worker.poll() is None
+
+
+def test_a_worker_without_work_waits_for_redis(server, fleet):
+    worker = fleet.worker("echo")
+    server.away(3)
+    until(lambda: [seen for seen in fleet.beats(worker.pid) if seen.silent_ms < 1_000])
+    assert fleet.run("echo", 1).state == "completed"
+    assert worker.poll() is None
+
+
+def test_a_timeout_is_enforced_while_redis_is_away(server, fleet, tmp_path):
+    mark = tmp_path / "pid"
+    fleet.worker("stubborn")
+    job = fleet.hand(fleet.submit("stubborn", str(mark), timeout=1.0, attempts=1))
+    fleet.started(job)
+    server.away()
+    record = fleet.ended(job)
+    assert (record.state, record.reason) == ("failed", "timeout")
