@@ -7,6 +7,7 @@ that the *server* holds keeps a successor off the data until the last byte is wr
 """
 
 import atexit
+import contextlib
 import fcntl
 import importlib
 import os
@@ -16,7 +17,6 @@ import shutil
 import signal
 import stat
 import subprocess
-import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +45,7 @@ START_SECONDS_MAX = 10.0
 LOADING_SECONDS_MAX = 600.0
 #: How long a server may take to write its last and end; then it is killed.
 STOP_SECONDS_MAX = 10.0
+
 
 @dataclass(frozen=True)
 class Server:
@@ -77,9 +78,8 @@ def find_server() -> Server:
 class PrivateRedis:
     """One server on one data folder: `with PrivateRedis(folder) as server: from_url(server.url)`.
 
-    `port` opens a port on 127.0.0.1 as well, which every user of this machine can reach.
-    `options` are settings of redis.conf that override ours: `{"appendonly": "no"}` for a server
-    that forgets.
+    `port` opens a port on 127.0.0.1 as well, which every user of this machine can reach. `options`
+    are settings of redis.conf that override ours: `{"appendonly": "no"}` for one that forgets.
     """
 
     def __init__(
@@ -268,6 +268,7 @@ def _socket_folder() -> Path:
     for parent in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):  # noqa: S108
         if not parent or not _is_safe(Path(parent)):
             continue
+        _sweep(Path(parent))
         try:
             folder = Path(tempfile.mkdtemp(prefix="fleet-broker-", dir=parent))
         except OSError:
@@ -275,9 +276,15 @@ def _socket_folder() -> Path:
         if len(os.fsencode(folder / "redis.sock")) <= SOCKET_PATH_BYTES_MAX:
             return folder
         folder.rmdir()
-    raise Misconfigured(
-        "no folder for a unix socket: XDG_RUNTIME_DIR or TMPDIR must be writable and short"
-    )
+    raise Misconfigured("no folder for a unix socket: TMPDIR must be writable and short")
+
+
+def _sweep(parent: Path) -> None:
+    """Killed owners leave their folder behind; none that is in use stays empty for a minute."""
+    for folder in parent.glob("fleet-broker-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - folder.stat().st_mtime > 60:
+                folder.rmdir()
 
 
 def _is_safe(parent: Path) -> bool:

@@ -226,6 +226,18 @@ def test_a_long_temporary_folder_is_passed_over(tmp_path, monkeypatch):
     assert list(long.iterdir()) == []
 
 
+def test_what_killed_owners_left_behind_is_swept(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    left, fresh, used = (tmp_path / f"fleet-broker-{name}" for name in ("left", "fresh", "used"))
+    for folder in (left, fresh, used):
+        folder.mkdir()
+    (used / "redis.sock").touch()
+    for folder in (left, used):
+        os.utime(folder, (0, 0))
+    with PrivateRedis(tmp_path / "data", options=FORGETFUL):
+        assert (left.exists(), fresh.exists(), used.exists()) == (False, True, True)
+
+
 def test_a_socket_folder_with_odd_characters(tmp_path, monkeypatch):
     odd = Path("/tmp") / f"fb {os.getpid()} %41?é"
     odd.mkdir(mode=0o700)
