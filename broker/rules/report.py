@@ -39,7 +39,6 @@ def _valid(report: Report, now: int) -> bool:
 def _same_generation(record: Record, report: Report, scene: Scene) -> Verdict:
     """Rows 7-13. From here on the event counts as a sighting, whatever the answer."""
     both_numbered = record.seq > 0 and report.seq > 0
-    again = replace(record, sightings=record.sightings + 1)
     if record.inferred:
         if _older_than_guess(record, report, scene):
             return refused("older_than_guess", record)
@@ -47,9 +46,9 @@ def _same_generation(record: Record, report: Report, scene: Scene) -> Verdict:
     if (report.state, report.node) == (record.state, record.node) and (
         report.seq in (0, record.seq) or record.seq == 0
     ):
-        return duplicate("no_change", again)
+        return duplicate("no_change", _again(record))
     if report.seq == 0 and scene.seen and not report.resync:
-        return duplicate("seen", again)
+        return duplicate("seen", _again(record))
     if both_numbered:
         if record.ended:
             return refused("terminal", record)
@@ -63,6 +62,10 @@ def _same_generation(record: Record, report: Report, scene: Scene) -> Verdict:
     if record.ended:
         return refused("terminal", record)
     return applied("repoint", _told(record, report))
+
+
+def _again(record: Record) -> Record:
+    return replace(record, sightings=record.sightings + 1)
 
 
 def _older_than_guess(record: Record, report: Report, scene: Scene) -> bool:
