@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import statistics
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -81,17 +82,21 @@ def test_a_reader_that_fell_behind_is_served_in_bounded_chunks(desk, store):
 
 def test_closing_ends_a_blocked_call_at_once(desk, store):
     desk.report("a")
-    watcher = Watcher(store)
-    watcher.snapshot()
+    seconds = []
     with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(watcher.changes, 60_000)
-        until(lambda: blocked(store))
-        begun = time.monotonic()
-        watcher.close()
-        assert waiting.result() == []
-        assert time.monotonic() - begun < 0.1
-    assert watcher.changes(60_000) == []
-    watcher.close()
+        for _ in range(5):
+            watcher = Watcher(store)
+            watcher.snapshot()
+            waiting = pool.submit(watcher.changes, 60_000)
+            until(lambda: blocked(store))
+            begun = time.monotonic()
+            watcher.close()
+            assert waiting.result() == []
+            seconds.append(time.monotonic() - begun)
+            assert watcher.changes(60_000) == []
+            watcher.close()
+            until(lambda: not blocked(store))
+    assert statistics.median(seconds) < 0.1
 
 
 def test_closing_in_mid_burst_ends_it_once_without_an_error_or_an_empty_change(desk, store):
@@ -110,6 +115,7 @@ def test_closing_in_mid_burst_ends_it_once_without_an_error_or_an_empty_change(d
         return batches, time.monotonic()
 
     desk.report("before", "completed")
+    seconds = []
     with ThreadPoolExecutor() as pool:
         writing = pool.submit(burst)
         for turn in range(20):
@@ -121,10 +127,12 @@ def test_closing_in_mid_burst_ends_it_once_without_an_error_or_an_empty_change(d
             begun = time.monotonic()
             watcher.close()
             batches, ended = reading.result()
-            assert ended - begun < 0.1
+            seconds.append(ended - begun)
             assert all(change.key and change.record for batch in batches for change in batch)
         done.set()
         writing.result()
+    assert statistics.median(seconds) < 0.1  # of each turn, but for the machine's own hiccups
+    assert max(seconds) < 1.0
 
 
 def test_closing_before_and_between_calls_leaves_no_connection_behind(desk, store):
