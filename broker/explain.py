@@ -60,17 +60,19 @@ def _surroundings(catalog: Catalog, key: Key, tombstone: int, *, suspect: bool) 
     now = catalog.store.clock.now()
     nodes = catalog.fleet.nodes(now)
     budget = catalog.config.budgets.suspect_ms
-    fresh = {
-        worker.node
+    shut = frozenset(node.name for node in nodes if node.flag)
+    fresh = [
+        worker
         for node in nodes
         for worker in node.workers
         if worker.engine == key.engine and worker.silent_ms <= budget
-    }
+    ]
     return Surroundings(
         now=now,
         suspect=suspect,
-        offering=frozenset(fresh),
-        shut=frozenset(node.name for node in nodes if node.flag),
+        offering=frozenset(worker.node for worker in fresh),
+        shut=shut,
+        free=sum(not worker.job and worker.node not in shut for worker in fresh),
         models={node.name: node.models for node in nodes},
         tombstone=tombstone,
         budgets=catalog.config.budgets,

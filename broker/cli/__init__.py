@@ -100,10 +100,11 @@ def _unknown(name: str, known: list[str]) -> Exception:
 
 def _tell(error: Exception, name: str) -> int:
     """Say what went wrong in one line, and give the exit code."""
-    from broker.cli.exits import USAGE, judge
+    from broker.cli.exits import USAGE, Exit, judge
     from broker.cli.text import safe
 
-    if os.environ.get("BROKER_LOG_LEVEL", "").lower() == "debug":
+    is_plain = isinstance(error, Exit) or hasattr(error, "format_message")
+    if not is_plain and os.environ.get("BROKER_LOG_LEVEL", "").lower() == "debug":
         import traceback
 
         traceback.print_exception(error)

@@ -47,8 +47,10 @@ def cancel(
 
 def remove(
     key: Annotated[str | None, typer.Argument(metavar="[KEY]")] = None,
-    origin: Annotated[str | None, typer.Option(help="With --id: of every engine and run.")] = None,
-    id: Annotated[str | None, typer.Option()] = None,
+    origin: Annotated[
+        str | None, typer.Option(metavar="ORIGIN", help="With --id: of every engine and run.")
+    ] = None,
+    id: Annotated[str | None, typer.Option(metavar="ID")] = None,
     force: ForceOption = False,
     output: FormatOption = Format.table,
 ) -> None:

@@ -53,9 +53,13 @@ def jobs(
     state: Annotated[
         str | None, typer.Option(metavar="|".join(STATES), help="A guess counts as what it was.")
     ] = None,
-    node: Annotated[str | None, typer.Option(help="Placed or running there.")] = None,
-    engine: Annotated[str | None, typer.Option()] = None,
-    origin: Annotated[str | None, typer.Option(help="Submitted or reported from there.")] = None,
+    node: Annotated[
+        str | None, typer.Option(metavar="NODE", help="Placed or running there.")
+    ] = None,
+    engine: Annotated[str | None, typer.Option(metavar="ENGINE")] = None,
+    origin: Annotated[
+        str | None, typer.Option(metavar="ORIGIN", help="Submitted or reported from there.")
+    ] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it until Ctrl-C.")] = False,
     output: FormatOption = Format.table,
 ) -> None:

@@ -38,16 +38,23 @@ def submit(
         str | None, typer.Option(metavar="FILE|-", help="A job for each line of a file.")
     ] = None,
     id: Annotated[
-        str | None, typer.Option(help="The same id and payload again is the same job.")
+        str | None,
+        typer.Option(metavar="ID", help="The same id and payload again is the same job."),
     ] = None,
-    origin: Annotated[str | None, typer.Option(help="Default: BROKER_NODE or the host.")] = None,
-    run: Annotated[str, typer.Option(help="Nonce of the submitting program's run.")] = "",
-    priority: Annotated[int, typer.Option(help="-100 to 100; higher goes first.")] = 0,
-    attempts: Annotated[int | None, typer.Option(help="Tries in all; default 3.")] = None,
+    origin: Annotated[
+        str | None, typer.Option(metavar="ORIGIN", help="Default: BROKER_NODE or the host.")
+    ] = None,
+    run: Annotated[
+        str, typer.Option(metavar="RUN", help="Nonce of the submitting program's run.")
+    ] = "",
+    priority: Annotated[int, typer.Option(metavar="N", help="-100 to 100; higher goes first.")] = 0,
+    attempts: Annotated[
+        int | None, typer.Option(metavar="N", help="Tries in all; default 3.")
+    ] = None,
     timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Of one try.")] = None,
     delay: Annotated[float, typer.Option(metavar="SECONDS", help="Not to run before.")] = 0,
     at_most_once: Annotated[bool, typer.Option("--at-most-once", help="Never try again.")] = False,
-    model: Annotated[str, typer.Option(help="Run where this model is.")] = "",
+    model: Annotated[str, typer.Option(metavar="MODEL", help="Run where this model is.")] = "",
     wait: Annotated[bool, typer.Option("--wait", help="Wait, and exit as `wait` does.")] = False,
     output: FormatOption = Format.table,
 ) -> None:

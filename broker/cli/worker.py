@@ -20,14 +20,20 @@ SLOTS_MAX = 1_024
 
 
 def worker(
-    node: Annotated[str | None, typer.Option(help="Default: BROKER_NODE or the host.")] = None,
+    node: Annotated[
+        str | None, typer.Option(metavar="NODE", help="Default: BROKER_NODE or the host.")
+    ] = None,
     engine: Annotated[
-        list[str] | None, typer.Option(help="Again for more; default: every engine known.")
+        list[str] | None,
+        typer.Option(metavar="ENGINE", help="Again for more; default: every engine known."),
     ] = None,
     slots: Annotated[
         int | None,
         typer.Option(
-            min=1, max=SLOTS_MAX, help="Jobs at a time, of each engine; default: its own."
+            metavar="N",
+            min=1,
+            max=SLOTS_MAX,
+            help="Jobs at a time, of each engine; default: its own.",
         ),
     ] = None,
     imports: Annotated[

@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,6 +74,19 @@ class Command:
             out, err = process.communicate(stdin, timeout=60)
         assert b"Traceback" not in (err or b"")
         return Ran(process.returncode, (out or b"").decode(), (err or b"").decode())
+
+
+def until(condition: Callable[[], object], seconds: float = 30) -> None:
+    """Wait for a condition; fail where it does not come."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.02)
+
+
+def waits(broker: Broker) -> bool:
+    """Whether some client sleeps at Redis's door: the command has come as far as waiting."""
+    return bool(broker.store.client.info("clients")["blocked_clients"])
 
 
 def submit(command: Command, *words: object) -> str:

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from broker import Key
-from tests.system.command import guessed, held, reported, submit
+from tests.system.command import guessed, held, reported, submit, until, waits
 
 
 class TestWaitAndResult:
@@ -29,11 +29,12 @@ class TestWaitAndResult:
 
     def test_removed_while_waiting_is_3(self, command, broker):
         key = broker.find(submit(command))
-        waiting = command.start("wait", key)
-        time.sleep(0)
-        broker.remove(key)
-        assert waiting.wait(20) == 3
-        waiting.communicate()
+        with command.start("wait", key) as waiting:
+            until(lambda: waits(broker))
+            broker.remove(key)
+            out, err = waiting.communicate(timeout=20)
+        assert (waiting.returncode, out) == (3, b"")
+        assert err == f"broker: {key} was removed\n".encode()
 
     def test_out_of_time_is_5(self, command):
         key = submit(command)
