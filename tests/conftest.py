@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from broker import Broker
 from broker import settings as settings_of
+from broker.errors import Misconfigured
 from broker.store.server import PrivateRedis
 from broker.store.store import Store
 
@@ -27,6 +28,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 _namespaces = itertools.count(1)
 
 
+# A developer's own settings are no part of what is tested.
+for name in [name for name in os.environ if name == "REDIS_URL" or name.startswith("BROKER_")]:
+    del os.environ[name]
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--explore",
@@ -39,10 +45,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
     """A server that keeps nothing on disk: for the whole session."""
-    with PrivateRedis(
+    server = PrivateRedis(
         tmp_path_factory.mktemp("redis"), options={"appendonly": "no", "save": ""}
-    ) as server:
-        yield server
+    )
+    try:
+        server.start()
+    except Misconfigured as missing:
+        pytest.exit(f"the tests need a real Redis: {missing}", returncode=1)
+    yield server
+    server.stop()
 
 
 @pytest.fixture(scope="session")

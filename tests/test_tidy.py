@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -119,10 +120,16 @@ def name_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@cache
+def text_of(path: Path) -> str:
+    return path.read_text()
+
+
+@cache
 def imports_of(path: Path) -> list[str]:
     """Every module that a file names in an import, late ones and those for type checkers included."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(text_of(path))):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -180,12 +187,12 @@ def test_the_rules_are_pure(path: Path) -> None:
 )
 def test_files_stay_small(path: Path) -> None:
     lines_max = TEST_LINES_MAX if path in TESTS else LINES_MAX
-    assert len(path.read_text().splitlines()) <= lines_max
+    assert len(text_of(path).splitlines()) <= lines_max
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
 def test_modules_say_their_one_job(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
+    assert ast.get_docstring(ast.parse(text_of(path))), f"{path} has no docstring"
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
@@ -205,9 +212,7 @@ def test_every_module_is_used(path: Path) -> None:
     if name in doors or path.name == "__init__.py":
         return
     elsewhere = [other for other in SOURCES if other != path]
-    named = any(
-        f'"{name}"' in other.read_text() or name in imports_of(other) for other in elsewhere
-    )
+    named = any(f'"{name}"' in text_of(other) or name in imports_of(other) for other in elsewhere)
     assert named, f"nothing imports {name}"
 
 
@@ -222,7 +227,7 @@ def test_scripts_carry_their_contract(name: str) -> None:
 def test_nothing_is_left_to_do() -> None:
     banned = re.compile(r"\b(?:TO" + "DO|FIX" + "ME|X" + "XX)\\b")
     for path in SOURCES + SCRIPTS + TESTS:
-        assert not banned.search(path.read_text()), f"{path} holds an unfinished note"
+        assert not banned.search(text_of(path)), f"{path} holds an unfinished note"
 
 
 def test_only_the_loop_and_the_waiters_sleep() -> None:
@@ -232,4 +237,4 @@ def test_only_the_loop_and_the_waiters_sleep() -> None:
         name = name_of(path)
         if within(name, "workers") or name in sleepers:
             continue
-        assert "time.sleep(" not in path.read_text(), f"{name} sleeps"
+        assert "time.sleep(" not in text_of(path), f"{name} sleeps"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 from broker.rules.key import Key
 from broker.rules.record import clip
@@ -38,7 +39,9 @@ def read(store: Store, key: Key, after: str = "0-0", count: int = ENTRIES_MAX) -
     """The entries after an id, oldest first."""
     with redis_errors():
         found = store.client.xrange(store.keys.of_job(key).out, f"({after}", "+", count)
-    return [_chunk(id, fields) for id, fields in found]
+    return [
+        _chunk(id, fields) for id, fields in cast("list[tuple[bytes, dict[bytes, bytes]]]", found)
+    ]
 
 
 def _chunk(id: bytes, fields: dict[bytes, bytes]) -> Chunk:
