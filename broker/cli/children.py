@@ -66,13 +66,13 @@ class Children:
             self._children.append(_Child(node, self._spawn(node)))
 
     def look(self) -> None:
-        """Start a killed one again; raises Ended where one gave up: it has said why."""
+        """Start a killed one again; one that was told to end is left alone. Raises Ended where one gave up."""
         now = time.monotonic()
         for child in self._children:
             code = child.process.poll()
-            if code is None:
+            if not code:
                 continue
-            if code >= 0:
+            if code > 0:
                 raise Ended(f"the workers of {child.node} gave up (exit code {code})")
             if not child.again_at:
                 log.warning("the workers of %s were killed (signal %d): again", child.node, -code)

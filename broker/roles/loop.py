@@ -19,7 +19,7 @@ from broker.errors import Unavailable
 PAUSE_SECONDS_MIN = 0.05
 PAUSE_SECONDS_MAX = 2.0
 #: A bell that rings without end does not make a role spin: so many steps a second at most while there is no work.
-REST_SECONDS = 0.005
+REST_SECONDS = 0.002
 #: The same error of a role is told again only after so many seconds.
 REPEAT_SECONDS = 60.0
 

@@ -55,9 +55,13 @@ class Office:
     def follow(self, now: int) -> bool:
         """Bring the load view up to the logs; False where more is to be read. Nothing is placed by an old view."""
         changes, self._rung = self._rung, []
+        if (
+            0 < len(changes) < CHUNK_MAX
+        ):  # what the bell brought just now: the logs need no second look
+            self._absorb(changes, now)
+            return True
         for _ in range(CHUNKS_MAX):
-            for change in changes:
-                self.load.follow(change, now)
+            self._absorb(changes, now)
             try:
                 changes = self._watcher.changes(0)
             except Damaged as error:
@@ -65,9 +69,12 @@ class Office:
                 return True
             if len(changes) < CHUNK_MAX:
                 break
+        self._absorb(changes, now)
+        return len(changes) < CHUNK_MAX
+
+    def _absorb(self, changes: list[Change], now: int) -> None:
         for change in changes:
             self.load.follow(change, now)
-        return len(changes) < CHUNK_MAX
 
     def wait(self, seconds: float) -> bool:
         """Wait until something happens to a job, `seconds` at most; False where that cannot be waited for."""

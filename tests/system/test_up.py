@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socketserver
 import stat
+import threading
 
 import pytest
 
 from broker import Broker
-from broker.config import running_up
+from broker.cli.up import _print_where
+from broker.config import data_dir, running_up
 from broker.store.server import PrivateRedis
 from tests.system.machine import Machine, command_of, family, free_port
 from tests.workers.fleet import alive, until
@@ -111,6 +114,32 @@ def test_killed_workers_come_back(machine):
         assert broker.submit("echo", 3).result(timeout=30) == 3
 
 
+def test_a_node_that_is_told_to_end_takes_nobody_along(machine):
+    up = machine.up("--engine", "echo", nodes=2)
+    first, _ = [pid for pid in family(up.pid) if "broker.cli worker" in command_of(pid)]
+    os.kill(first, signal.SIGTERM)
+    with machine.broker() as broker:
+        until(lambda: {worker.node for worker in broker.workers()} == {"node-b"})
+        assert broker.submit("echo", 4).result(timeout=30) == 4
+    assert up.poll() is None
+
+
+def test_up_tells_how_to_reach_it_where_commands_do_not_find_it(capsys, monkeypatch, tmp_path):
+    class Redis:
+        url, redis_cli = "unix:///run/x", "redis-cli -s /run/x"
+
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    _print_where(data_dir(), Redis, ["node-a"])
+    assert "export" not in capsys.readouterr().out
+
+    _print_where(tmp_path / "elsewhere", Redis, ["node-a"])
+    assert "export REDIS_URL=unix:///run/x" in capsys.readouterr().out
+    monkeypatch.setenv("REDIS_URL", "redis://other")
+    _print_where(data_dir(), Redis, ["node-a"])
+    assert "export REDIS_URL=unix:///run/x" in capsys.readouterr().out
+
+
 def test_an_up_whose_redis_ends_says_so_and_ends(machine):
     up = machine.up("--engine", "echo", nodes=1)
     with machine.broker() as broker:
@@ -170,6 +199,35 @@ def test_serve_without_redis_is_told_at_once(machine):
     code, said = machine.run("serve", REDIS_URL="redis://127.0.0.1:1")
 
     assert code == 6
+    assert len(said.strip().splitlines()) == 1
+
+
+class OldRedis(socketserver.StreamRequestHandler):
+    """Says that it is Redis 6.2, and else nothing but OK."""
+
+    def handle(self):
+        while head := self.rfile.readline():
+            words = []
+            for _ in range(int(head[1:])):
+                size = int(self.rfile.readline()[1:])
+                words.append(self.rfile.read(size + 2)[:-2])
+            if words[0] == b"HELLO":
+                self.wfile.write(b"%1\r\n+proto\r\n:3\r\n")
+            elif words[0] == b"INFO":
+                told = b"# Server\r\nredis_version:6.2.14\r\n"
+                self.wfile.write(b"$%d\r\n%s\r\n" % (len(told), told))
+            else:
+                self.wfile.write(b"+OK\r\n")
+
+
+def test_serve_refuses_an_old_redis_by_its_version(machine):
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), OldRedis) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        code, said = machine.run("serve", REDIS_URL=f"redis://127.0.0.1:{server.server_address[1]}")
+        server.shutdown()
+
+    assert code == 1
+    assert "Redis 6.2.14 is too old" in said
     assert len(said.strip().splitlines()) == 1
 
 
