@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.errors import Invalid, Malformed
@@ -305,6 +305,9 @@ class TestMalformed:
         assert parse_line(b"\xef\xbb\xbf" + json.dumps(NATIVE).encode()) == RUNNING
 
 
+#: Text is slow to make up: a thousand examples at most.
+some = settings(max_examples=min(1_000, settings().max_examples))
+
 text = st.text(st.characters(codec="utf-8"), max_size=80)
 number = st.integers(0, 10**15 - 1)
 keys = st.builds(
@@ -342,6 +345,7 @@ def test_our_own_json_is_not_misled_by_a_frames_unknown_field_of_one_of_our_name
     assert parse_event(said) == RUNNING
 
 
+@some
 @given(reports)
 def test_our_own_json_of_an_event_reads_as_that_event(said):
     event = parse_event(said)
@@ -355,6 +359,7 @@ def test_our_own_json_of_an_event_reads_as_that_event(said):
     }
 
 
+@some
 @given(keys, number, st.booleans(), st.booleans())
 def test_our_own_json_of_a_removal_reads_as_that_removal(key, removed_at, force, broad):
     event = (
@@ -365,6 +370,7 @@ def test_our_own_json_of_a_removal_reads_as_that_removal(key, removed_at, force,
     assert parse_event(to_json(event)) == event
 
 
+@some
 @given(st.dictionaries(st.sampled_from([*NATIVE, "x"]), values) | values)
 def test_whatever_an_object_holds_it_is_an_event_or_one_complaint(said):
     for name in ("report", "remove"):
@@ -375,6 +381,7 @@ def test_whatever_an_object_holds_it_is_an_event_or_one_complaint(said):
             assert str(wrong).isprintable()  # noqa: PT017
 
 
+@some
 @given(st.binary(max_size=60) | st.text(max_size=60))
 def test_whatever_a_line_holds_it_is_one_complaint(line):
     complaint(line)
