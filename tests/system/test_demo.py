@@ -11,6 +11,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -82,13 +83,14 @@ class Demo:
         return process.returncode, out, err
 
     @property
-    def left(self) -> list[str]:
-        """The command lines of what still runs."""
-        found = []
+    def left(self) -> dict[int, str]:
+        """What still runs: process id -> command line."""
+        found = {}
         for path in Path("/proc").glob("[0-9]*"):
             try:
                 if self._mark.encode() in (path / "environ").read_bytes().split(b"\0"):
-                    found.append((path / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+                    words = (path / "cmdline").read_bytes().replace(b"\0", b" ")
+                    found[int(path.name)] = words.decode(errors="replace")
             except OSError:
                 continue  # it ended just now
         return found
@@ -97,13 +99,16 @@ class Demo:
         deadline = time.monotonic() + END_SECONDS_MAX
         while self.left and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert self.left == []
+        assert self.left == {}
 
     def close(self) -> None:
         for process in self._started:
             if process.poll() is None:
                 process.terminate()
             process.communicate(timeout=60)
+        for pid in self.left:  # a test has failed: leave nothing all the same
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture
