@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Literal, Required, TypedDict
 
 from broker.errors import Invalid
 from broker.rules.event import NUMBER_MAX
@@ -110,30 +110,46 @@ def shown(value: Any) -> str:
     return f"a JSON {'number' if isinstance(value, int) else type(value).__name__}"
 
 
+class Texts(TypedDict, total=False):
+    """Fields of a Report."""
+
+    error: Required[str]
+    model: Required[str]
+    requester: Required[str]
+    extras: str
+    full: str
+
+
+_CUT: tuple[Literal["error", "model", "requester"], ...] = ("error", "model", "requester")
+
+
 def cut(
     error: str = "",
     model: str = "",
     requester: str = "",
     unknown: Mapping[str, str] | None = None,
-) -> dict[str, str]:
+) -> Texts:
     """The fields of a Report that hold these texts: what a record has no room for is kept whole beside it.
 
     `unknown` maps further names to JSON text. Raises Invalid naming the text that is not valid Unicode or too long.
     """
-    shown = {"error": error, "model": model, "requester": requester}
+    texts: Texts = {"error": error, "model": model, "requester": requester}
     kept = dict(unknown or {})
-    for name, text in shown.items():
+    for name in _CUT:
+        text = texts[name]
         if len(text) <= TEXT_BYTES_MAX and text.isascii():
             continue
         whole = dump(name, text)
-        shown[name] = clip(text)
-        if shown[name] != text:
+        texts[name] = clip(text)
+        if texts[name] == text:
+            continue
+        if name == "error":
+            texts["full"] = whole
+        else:
             kept[name] = whole
-    if "error" in kept and shown["error"] != error:
-        shown["full"] = kept.pop("error")
     if kept:
-        shown["extras"] = _joined(kept)
-    return shown
+        texts["extras"] = _joined(kept)
+    return texts
 
 
 def _joined(kept: Mapping[str, str]) -> str:
