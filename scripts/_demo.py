@@ -12,13 +12,24 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from _demo_files import LEFT_OUT, Found, find_files
 from _demo_fleet import Failed, Fleet
 from _demo_stories import Told, lies, read_stories, tell
-from _demo_work import CHANGED, ENGINES, RIGHT, WRONG, Result, follow, judge, submit, table
+from _demo_work import (
+    CHANGED,
+    ENGINES,
+    RIGHT,
+    TOLD_SECONDS,
+    WRONG,
+    Result,
+    follow,
+    judge,
+    submit,
+    table,
+)
 
 from broker import BrokerError
 from broker.cli.output import terminal_width
@@ -103,7 +114,7 @@ def _show(found: Found) -> int:
         print(f"the fleet is up: {', '.join(fleet.nodes)}; {_since(begun)}", flush=True)
         keys = submit(fleet.broker, found, fleet.data / "links")
         records = follow(fleet, keys)
-        results = list(judge(fleet.broker, found, keys, records))
+        results = list(_paced(judge(fleet.broker, found, keys, records), len(keys)))
         print("\n".join(table(results, terminal_width())), flush=True)
         print(f"{len(stories)} stories that make job lists lie, through broker report:")
         told = list(tell(fleet.broker, stories))
@@ -139,6 +150,16 @@ def _close(
         f"ourselves{changed}; {len(told)} stories were answered by the rules; every list equals its log; {since}"
     )
     return 0
+
+
+def _paced(results: Iterable[Result], count: int) -> Iterator[Result]:
+    """The results as they come; a line now and then where that takes long."""
+    told_at = time.monotonic()
+    for number, result in enumerate(results, 1):
+        yield result
+        if time.monotonic() - told_at > TOLD_SECONDS:
+            told_at = time.monotonic()
+            print(f"compared with the files themselves: {number:,}/{count:,}", flush=True)
 
 
 def _left_out(found: Found) -> str:

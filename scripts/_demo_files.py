@@ -17,7 +17,7 @@ LEFT_OUT = frozenset(
     | {".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis"}
 )
 CHUNK_BYTES = 1 << 20
-_WORD_BEGINS = re.compile(rb"(?<!\S)\S")
+_WORD = re.compile(rb"\S+")
 
 
 @dataclass(frozen=True)
@@ -93,12 +93,14 @@ def facts_of(path: Path) -> Facts:
     """Read it once, a chunk at a time: hashlib's SHA-256, and counts by another way than the engine's."""
     digest = hashlib.sha256()
     lines = words = size = 0
-    before = b" "
+    is_open = False  # whether the chunk before ended within a word
     with path.open("rb") as file:
         while chunk := file.read(CHUNK_BYTES):
             digest.update(chunk)
             lines += chunk.count(b"\n")
-            words += sum(1 for _ in _WORD_BEGINS.finditer(before + chunk, 1))
+            words += sum(1 for _ in _WORD.finditer(chunk)) - (
+                is_open and _WORD.match(chunk) is not None
+            )
             size += len(chunk)
-            before = chunk[-1:]
+            is_open = _WORD.match(chunk, len(chunk) - 1) is not None
     return Facts(digest.hexdigest(), lines, words, size)
