@@ -114,16 +114,6 @@ def test_killed_workers_come_back(machine):
         assert broker.submit("echo", 3).result(timeout=30) == 3
 
 
-def test_a_node_that_is_told_to_end_takes_nobody_along(machine):
-    up = machine.up("--engine", "echo", nodes=2)
-    first, _ = [pid for pid in family(up.pid) if "broker.cli worker" in command_of(pid)]
-    os.kill(first, signal.SIGTERM)
-    with machine.broker() as broker:
-        until(lambda: {worker.node for worker in broker.workers()} == {"node-b"})
-        assert broker.submit("echo", 4).result(timeout=30) == 4
-    assert up.poll() is None
-
-
 def test_up_tells_how_to_reach_it_where_commands_do_not_find_it(capsys, monkeypatch, tmp_path):
     class Redis:
         url, redis_cli = "unix:///run/x", "redis-cli -s /run/x"
