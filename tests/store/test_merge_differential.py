@@ -53,7 +53,7 @@ KINDS = ("report", "submit", "place", "start", "finish", "reassert", "unplace", 
 
 small = st.integers(0, 11)
 step = st.tuples(
-    st.sampled_from(["next"] * 30 + ["report"] * 3 + [*KINDS]),
+    st.sampled_from(["next"] * 30 + ["report"] * 3 + ["beat"] * 2 + [*KINDS]),
     st.sampled_from([0] * 10 + [1] * 5 + [2, 2, 3, 4, 5]),  # of JOBS
     small,
     small,
@@ -166,6 +166,14 @@ def make_event(step, record, now, sent):
     return sent[(a * 12 + b) % len(sent)] if sent else Remove(key=key)
 
 
+def beat(ledger, server, key, now):
+    """A holder's beat moves last_seen outside the log, as `beat.lua` does."""
+    record = ledger.record(key)
+    if record and record.holder and record.believed == "running":
+        for twin in (ledger, server):
+            twin.overwrite(key, last_seen=now)
+
+
 def run_both(steps, bounds, server):
     """Tell both twins the same; the ledger event by event, the server in calls split where a step says so."""
     ledger = LedgerTwin(bounds)
@@ -179,6 +187,10 @@ def run_both(steps, bounds, server):
 
     for step in steps:
         now = ledger.clock.now()
+        if step[0] == "beat":
+            flush()
+            beat(ledger, server, JOBS[step[1]], now)
+            continue
         event = make_event(step, ledger.record(JOBS[step[1]]), now, ledger.ledger.log and sent)
         if waiting and getattr(event, "rev", ""):
             flush()  # it names a rev, which the server has to have given before

@@ -9,7 +9,7 @@ import pytest
 
 from broker.errors import Damaged
 from broker.rules import event as events
-from broker.rules.record import FIELDS, PROJECTION
+from broker.rules.record import PROJECTION
 from broker.store import scripts
 from broker.store.scripts import Scripts, source
 
@@ -85,7 +85,6 @@ def test_both_twins_know_the_same_kinds_and_roles():
 def test_both_twins_project_the_same_fields():
     text = source("merge").text
     assert lua_list(text, "PROJECTION") == PROJECTION
-    assert {*lua_list(text, "FIELDS"), *PROJECTION} == set(FIELDS)
 
 
 @pytest.mark.parametrize("name", scripts.names())

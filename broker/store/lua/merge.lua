@@ -30,8 +30,8 @@
 -- WRITES
 --   all of KEYS
 
-local call = redis.call
-local NOW = tonumber(ARGV[1])
+local call, format, find, max = redis.call, string.format, string.find, math.max
+local NOW, NOW_TEXT = tonumber(ARGV[1]), ARGV[1]
 local EPOCH = ARGV[2]
 local TOMBSTONES_MAX, ANSWERS_MAX = tonumber(ARGV[3]), tonumber(ARGV[4])
 local ANSWERS_MS_MIN, RESULT_TTL_MS = tonumber(ARGV[5]), ARGV[6]
@@ -81,17 +81,13 @@ local DECIDE = {
 -- the generation up to which the job is gone, with `after` the last word before that. Returns the last rev.
 local function write(event, keys, before, after, gone)
   list(event.job, before, not gone and after or nil)
-  local rev, changes
+  local rev
   if after then
     local base = before and before.created_at == after.created_at and before or nil
-    rev, changes = log_record(event, base, after)
+    rev = log_record(event, base, after)
     if not gone then
       if before and not base then call('DEL', keys.job) end
-      if event.kind == 'submit' then
-        changes[#changes + 1] = 'submit_rev'
-        changes[#changes + 1] = rev
-      end
-      call('HSET', keys.job, unpack(changes))
+      store_changes(keys.job, base, after, rev, event.kind == 'submit')
       keep_blobs(event, keys, base, after)
     end
   end
@@ -104,6 +100,8 @@ local function write(event, keys, before, after, gone)
 end
 
 --- @include "pair"
+
+local record_before = {}
 
 -- Decide one event and book it: answers outcome, rule, rev.
 local function apply(event)
@@ -118,7 +116,7 @@ local function apply(event)
     outcome, rule, rev = remove_pair(event)
   else
     local keys = event.keys
-    local before = read(keys.job, event.kind == 'report' and REPORT_FIELDS or FIELDS)
+    local before = read(keys.job, record_before)
     local after, gone
     outcome, rule, after, gone = DECIDE[event.kind](before, event)
     if outcome == 'applied' then
@@ -141,44 +139,44 @@ local function apply(event)
   return outcome, rule, rev
 end
 
--- Take the events apart; a call that does not fit is refused whole, before any write.
-local function parse()
-  local events, at, key_at = {}, 7, 11
-  while at <= #ARGV do
-    local kind = ARGV[at]
-    local event = {kind = kind, job = ARGV[at + 1]}
-    local names = ARGUMENTS[kind]
-    for i = 1, #names do event[names[i]] = ARGV[at + 1 + i] end
-    at = at + 2 + #names
-    if kind == 'remove_pair' then
-      event.siblings = {}
-      local count = tonumber(ARGV[at])
-      for i = 1, count do
-        event.siblings[i] = {member = ARGV[at + i], keys = job_keys(key_at, 5)}
-        key_at = key_at + 5
-      end
-      at = at + 1 + count
-    else
-      local count = kind == 'report' and 4 or 5
-      event.keys = job_keys(key_at, count)
-      key_at = key_at + count
+-- Where the next event begins; each is read into the table of its kind, so that a batch makes no tables.
+local at, key_at = 7, 11
+local event_of = {}
+for kind in pairs(ARGUMENTS) do event_of[kind] = {kind = kind, keys = {}} end
+
+local function next_event()
+  local event, names = event_of[ARGV[at]], ARGUMENTS[ARGV[at]]
+  event.job, event.shape = ARGV[at + 1], nil
+  for i = 1, #names do event[names[i]] = ARGV[at + 1 + i] end
+  at = at + 2 + #names
+  if event.kind == 'remove_pair' then
+    event.siblings = {}
+    local count = tonumber(ARGV[at])
+    for i = 1, count do
+      event.siblings[i] = {member = ARGV[at + i], keys = take_keys({}, key_at, 5)}
+      key_at = key_at + 5
     end
-    events[#events + 1] = event
+    at = at + 1 + count
+  else
+    local count = event.kind == 'report' and 4 or 5
+    take_keys(event.keys, key_at, count)
+    key_at = key_at + count
   end
-  assert(key_at == #KEYS + 1 and at == #ARGV + 1, 'merge.lua: keys and events do not fit')
-  return events
+  return event
 end
 
-local events = parse()
 open_books()
 local answers = {}
-for i = 1, #events do
-  local fine, outcome, rule, rev = pcall(apply, events[i])
+while at <= #ARGV do
+  local event = next_event()
+  local fine, outcome, rule, rev = pcall(apply, event)
   if not fine then
     local reason = type(outcome) == 'table' and outcome.err or tostring(outcome)
     outcome, rule, rev = 'error', string.sub(string.gsub(reason, '%s+', ' '), 1, 200), ''
   end
-  answers[3 * i - 2], answers[3 * i - 1], answers[3 * i] = outcome, rule, rev
+  local size = #answers
+  answers[size + 1], answers[size + 2], answers[size + 3] = outcome, rule, rev
 end
+assert(key_at == #KEYS + 1, 'merge.lua: keys and events do not fit')
 close_books()
 return answers

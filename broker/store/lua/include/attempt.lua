@@ -29,7 +29,7 @@ end
 
 local function finally(record, event, rule, state, reason, changes)
   local is_completed = state == 'completed'
-  changes.state, changes.completed_at = state, text(NOW)
+  changes.state, changes.completed_at = state, NOW_TEXT
   changes.error, changes.reason = is_completed and '' or event.error or record.error, is_completed and '' or reason
   changes.guessed_from, changes.guessed_at = '', ''
   return change(record, event, rule, changes)
@@ -41,13 +41,13 @@ local function submit(record, event)
     return 'refused', 'conflict'
   end
   local exact, pair = tombstones(event.job)
-  if number(event.created_at) <= math.max(exact, pair, book.horizon) then return 'refused', 'tombstoned' end
+  if number(event.created_at) <= max(exact, pair, book.horizon) then return 'refused', 'tombstoned' end
   return 'applied', 'submitted', {
     kind = 'submitted', state = 'queued', seq = '1', created_at = event.created_at, model = event.model,
     requester = event.requester, desired = 'run', by = event.by, attempt = '1',
     attempts = text(number(event.attempts)), priority = text(number(event.priority)),
     timeout = text(number(event.timeout)), at_most_once = event.at_most_once, due = text(number(event.due)),
-    retry_of = event.retry_of, digest = event.digest, last_seen = text(NOW),
+    retry_of = event.retry_of, digest = event.digest, last_seen = NOW_TEXT,
   }
 end
 
@@ -86,7 +86,7 @@ function RULES.place(record, event)
   if not is_ready(record) or number(record.due) > NOW or record.rev ~= event.rev then
     return 'refused', 'not_ready'
   end
-  return change(record, event, 'placed', {node = event.node, placed_at = text(NOW)})
+  return change(record, event, 'placed', {node = event.node, placed_at = NOW_TEXT})
 end
 
 function RULES.start(record, event)
@@ -99,7 +99,7 @@ function RULES.start(record, event)
   end
   return change(record, event, 'started', {
     state = 'running', holder = event.holder, worker = event.worker, tries = plus_one(record.tries),
-    started_at = text(NOW), last_seen = text(NOW),
+    started_at = NOW_TEXT, last_seen = NOW_TEXT,
   })
 end
 
@@ -109,7 +109,7 @@ function RULES.reassert(record, event)
   if not inferred(record) then return 'refused', 'not_ready' end
   return change(record, event, 'guess_cleared', {
     state = record.guessed_from, error = '', completed_at = '', guessed_from = '', guessed_at = '',
-    last_seen = text(NOW),
+    last_seen = NOW_TEXT,
   })
 end
 
@@ -118,7 +118,7 @@ function RULES.finish(record, event)
   if rule then return 'refused', rule end
   local has_died = event.died ~= ''
   local deaths = number(record.deaths) + (has_died and 1 or 0)
-  local seen = {last_seen = text(NOW), deaths = text(deaths)}
+  local seen = {last_seen = NOW_TEXT, deaths = text(deaths)}
   local is_poison = has_died and deaths >= DEATHS_MAX
   local retry = event.state == 'failed' and event.retryable ~= '' and not is_poison
   local is_wanted = record.desired == 'run'
@@ -148,7 +148,7 @@ function RULES.guess(record, event)
   if ended(record) then return 'refused', 'terminal' end
   if is_ours and believed ~= 'running' then return 'refused', 'guess_outdated' end
   return change(record, event, 'guess_applied', {
-    state = 'failed', error = event.error, completed_at = text(NOW), guessed_from = believed, guessed_at = text(NOW),
+    state = 'failed', error = event.error, completed_at = NOW_TEXT, guessed_from = believed, guessed_at = NOW_TEXT,
   })
 end
 
@@ -193,7 +193,7 @@ end
 local function attempt(record, event)
   if not record then
     local exact, pair = tombstones(event.job)
-    local generation, buried_up_to = number(event.created_at), math.max(exact, pair)
+    local generation, buried_up_to = number(event.created_at), max(exact, pair)
     local is_known = buried_up_to > 0 and (generation == 0 or generation <= buried_up_to)
     return 'refused', is_known and 'tombstoned' or 'unknown'
   end

@@ -42,7 +42,7 @@ local function next_id()
   book.epoch = EPOCH
   if book.log_length > 0 then return '*' end
   local last_ms = tonumber(string.match(book.rev, '^%d+'))
-  return string.format('%.0f-0', math.max(NOW, last_ms + 1))
+  return format('%.0f-0', max(NOW, last_ms + 1))
 end
 
 local function add(event)
@@ -53,30 +53,51 @@ local function add(event)
   return book.rev
 end
 
--- Log a record's projection. Also gives the fields and values in which it differs from `before`, for its hash.
+-- How many fields of an entry tell of the last record: the others are empty.
+local told_size = 0
+
+local function tell(size)
+  for i = size + 1, told_size do entry[2 * i + 6] = '' end
+  told_size = size
+end
+
+-- Log a record's projection, and note in which fields it differs from `before`: for its hash.
+local changes, changes_size = {}, 0
+
 local function log_record(event, before, after)
-  local changes, size = {}, 0
-  for i = 1, #PROJECTION do
+  local size = after.kind == 'reported' and REPORTED_SIZE or #PROJECTION
+  changes_size = 0
+  for i = 1, size do
     local name = PROJECTION[i]
     local value = after[name] or ''
     entry[2 * i + 6] = value
     if value ~= (before and before[name] or '') then
-      changes[size + 1], changes[size + 2] = name, value
-      size = size + 2
+      changes[changes_size + 1], changes[changes_size + 2] = name, value
+      changes_size = changes_size + 2
     end
   end
-  local rev = add(event)
-  changes[size + 1], changes[size + 2] = 'rev', rev
+  tell(size)
+  return add(event)
+end
+
+-- Write what `log_record` noted, and what stands outside the projection.
+local function store_changes(job_key, before, after, rev, is_submission)
+  local size = changes_size
+  changes[size + 1], changes[size + 2], size = 'rev', rev, size + 2
   if after.last_seen and not (before and before.last_seen == after.last_seen) then
-    changes[size + 3], changes[size + 4] = 'last_seen', after.last_seen
+    changes[size + 1], changes[size + 2], size = 'last_seen', after.last_seen, size + 2
   end
-  return rev, changes
+  if is_submission then
+    changes[size + 1], changes[size + 2], size = 'submit_rev', rev, size + 2
+  end
+  call('HSET', job_key, unpack(changes, 1, size))
 end
 
 -- Log that a job, or every job of a pair, is gone up to a generation.
 local function log_gone(event, rule, generation)
   local told = {created_at = text(generation), rule = rule, by = event.by}
   for i = 1, #PROJECTION do entry[2 * i + 6] = told[PROJECTION[i]] or '' end
+  told_size = #PROJECTION
   return add(event)
 end
 
@@ -84,7 +105,7 @@ end
 
 -- `engine/run/id` as `id/engine/run`: so all that share an id lie side by side.
 local function member_of(job)
-  return (string.gsub(job, '^(.*/.*)/([^/]*)$', '%2/%1'))
+  return (string.gsub(job, '^(.*)/(.*)$', '%2/%1'))
 end
 
 local function list_ready(job, record)
@@ -92,8 +113,8 @@ local function list_ready(job, record)
   if due > NOW then
     call('ZADD', DELAYED, record.due, job)
   else
-    local score = math.max(number(record.created_at), due) - number(record.priority) * PRIORITY_STEP
-    call('ZADD', READY, string.format('%.0f', score), job)
+    local score = max(number(record.created_at), due) - number(record.priority) * PRIORITY_STEP
+    call('ZADD', READY, format('%.0f', score), job)
   end
 end
 
@@ -106,7 +127,7 @@ local function list(job, before, after)
     call('ZREM', LIVE, job)
   end
   if after and not is_live then
-    call('ZADD', DONE, number(after.completed_at) > 0 and after.completed_at or text(NOW), job)
+    call('ZADD', DONE, number(after.completed_at) > 0 and after.completed_at or NOW_TEXT, job)
   elseif before and not was_live then
     call('ZREM', DONE, job)
   end
@@ -155,7 +176,8 @@ end
 
 -- What an unnumbered report leaves.
 local function shape_mark(event)
-  return event.job .. ' ' .. event.created_at .. ' ' .. event.state .. ' ' .. event.node
+  event.shape = event.shape or event.job .. ' ' .. event.created_at .. ' ' .. event.state .. ' ' .. event.node
+  return event.shape
 end
 
 local function answer_of(mark)
@@ -173,7 +195,7 @@ local function remember(event, mark, rule, rev)
   if book.answers >= ANSWERS_MAX and NOW - book.turned_at >= ANSWERS_MS_MIN then
     call('UNLINK', SEEN_OLD)
     call('RENAME', SEEN, SEEN_OLD)
-    call('HSET', META, 'turned_at', text(NOW))
+    call('HSET', META, 'turned_at', NOW_TEXT)
     book.turned_at, book.answers_old, book.answers = NOW, book.answers, 0
   end
 end

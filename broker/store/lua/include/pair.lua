@@ -16,7 +16,7 @@ local function remove_pair(event)
   if not is_same(found, event.siblings) then return 'again', '', '' end
   local _, standing = tombstones(event.job)
   -- All are read before the first is written: a damaged one must not leave half a removal.
-  for _, sibling in ipairs(event.siblings) do sibling.record = read(sibling.keys.job, FIELDS) end
+  for _, sibling in ipairs(event.siblings) do sibling.record = read(sibling.keys.job, {}) end
   local rev, is_removed, is_left = nil, false, false
   for _, sibling in ipairs(event.siblings) do
     local record = sibling.record

@@ -6,9 +6,8 @@ local PROJECTION = {
   'desired', 'rule', 'by', 'guessed_from', 'guessed_at', 'attempt', 'tries', 'deaths', 'attempts', 'priority',
   'timeout', 'at_most_once', 'due', 'placed_at', 'holder', 'worker', 'reason', 'retry_of', 'digest',
 }
-local FIELDS = {'rev', 'submit_rev', 'last_seen', 'sightings', unpack(PROJECTION)}
--- All that a reported job's record can hold of use to a report; what only submitted jobs have costs it nothing.
-local REPORT_FIELDS = {'sightings', unpack(PROJECTION, 1, 15)}
+-- What only submitted jobs have stands last, and costs a reported one nothing.
+local REPORTED_SIZE = 15
 
 local TERMINAL = {completed = true, failed = true, cancelled = true}
 
@@ -18,19 +17,22 @@ local function number(text)
 end
 
 local function text(value)
-  return value == 0 and '' or string.format('%.0f', value)
+  return value == 0 and '' or format('%.0f', value)
 end
 
 -- A number from outside, nil unless it is decimal digits, 15 at most: all that a double holds exactly.
 local function checked(digits)
-  return #digits <= 15 and string.find(digits, '^%d+$') and tonumber(digits) or nil
+  if digits == '0' then return 0 end
+  return #digits <= 15 and find(digits, '^%d+$') and tonumber(digits) or nil
 end
 
-local function read(job_key, fields)
-  local values = call('HMGET', job_key, unpack(fields))
-  local record = {}
-  for i = 1, #fields do record[fields[i]] = values[i] or nil end
-  return record.kind and record or nil
+-- Read a record into a table, which is emptied for it: so a batch makes no tables. All fields at once: each that
+-- HMGET names would be searched for alone.
+local function read(job_key, into)
+  local found = call('HGETALL', job_key)
+  for name in pairs(into) do into[name] = nil end
+  for i = 1, #found, 2 do into[found[i]] = found[i + 1] end
+  return into.kind and into or nil
 end
 
 local function over(record, changes)
@@ -50,9 +52,8 @@ local function is_ready(record)
     and record.desired == 'run'
 end
 
-local function job_keys(at, count)
-  return {
-    job = KEYS[at], refused = KEYS[at + 1], spec = KEYS[at + 2], result = KEYS[at + 3],
-    out = count == 5 and KEYS[at + 4] or nil,
-  }
+local function take_keys(into, at, count)
+  into.job, into.refused, into.spec, into.result = KEYS[at], KEYS[at + 1], KEYS[at + 2], KEYS[at + 3]
+  into.out = count == 5 and KEYS[at + 4] or nil
+  return into
 end

@@ -5,7 +5,7 @@ local REFUSALS_MAX = 8
 local REFUSALS_SECONDS = 3600
 
 local function escaped(part)
-  return (string.gsub(part or '', '[%%%s%c]', function(found) return string.format('%%%02X', string.byte(found)) end))
+  return (string.gsub(part or '', '[%%%s%c]', function(found) return format('%%%02X', string.byte(found)) end))
 end
 
 local function refuse(event, keys, rule, record)
@@ -19,7 +19,7 @@ local function refuse(event, keys, rule, record)
     end
   end
   call('LPUSH', keys.refused, same .. 'node=' .. escaped(event.node) .. ' seq=' .. escaped(event.seq) .. ' attempt='
-    .. escaped(event.attempt) .. ' by=' .. escaped(event.by) .. ' at=' .. text(NOW) .. ' count=' .. text(count))
+    .. escaped(event.attempt) .. ' by=' .. escaped(event.by) .. ' at=' .. NOW_TEXT .. ' count=' .. text(count))
   call('LTRIM', keys.refused, 0, REFUSALS_MAX - 1)
   if record then
     call('PERSIST', keys.refused)

@@ -15,7 +15,7 @@ local function remove_record(record, event, generation)
   local wished = over(record, {desired = 'remove', seq = text(number(record.seq) + 1), by = event.by})
   if record.state == 'queued' then
     wished.rule, wished.state = 'desired', 'cancelled'
-    wished.attempt, wished.completed_at = text(number(record.attempt) + 1), text(NOW)
+    wished.attempt, wished.completed_at = text(number(record.attempt) + 1), NOW_TEXT
     return 'applied', 'removed', wished, generation
   end
   return 'applied', 'remove_requested', wished
