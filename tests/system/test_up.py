@@ -93,6 +93,12 @@ def test_a_killed_up_leaves_no_process_and_is_not_believed(machine, monkeypatch)
 def test_an_order_to_end_cuts_a_long_job_off_and_leaves_no_process(machine):
     up = machine.up("--engine", "sleep", nodes=1)
     with machine.broker() as broker:
+        wrong = broker.submit("sleep", {"seconds": "x"}).wait(30)
+        assert (wrong.state, wrong.reason) == ("failed", "permanent")
+        job = broker.submit("sleep", {"seconds": 60})
+        until(lambda: job.record().state == "running")
+        job.cancel()
+        assert job.wait(30).state == "cancelled"
         job = broker.submit("sleep", {"seconds": 60})
         until(lambda: job.record().state == "running")
     machine.pids |= set(family(up.pid))
