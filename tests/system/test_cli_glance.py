@@ -25,6 +25,7 @@ def jobs(command, broker) -> list[Key]:
     running = broker.submit("echo", id="running").key
     held(broker, running)
     broker.beat(WorkerInfo("node-a-w", "node-a", "echo", pid=1, started_at=1))
+    broker.store.client.hset(broker.store.keys.of_job(running).job, "last_seen", "1000")
     silent = broker.submit("echo", id="silent").key
     held(broker, silent, "node-b")
     broker.store.client.hset(broker.store.keys.of_job(silent).job, "last_seen", "1000")

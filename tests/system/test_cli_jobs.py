@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker import WorkerInfo
 from tests.system.command import RECORD_FIELDS, guessed, held, placed, reported, submit
 
 
@@ -129,6 +130,15 @@ class TestShowAndWhy:
         text = command.ok("why", key).out
         for part in ("submitted, said by user", rev, "0 of 3", "No node offers engine echo"):
             assert part in text
+
+    def test_why_knows_whether_a_slot_is_free(self, command, broker):
+        key = submit(command)
+        broker.beat(WorkerInfo("w", "nas", "echo", pid=1, started_at=1))
+        assert "a free slot for engine echo (nas)" in command.ok("why", key).out
+        broker.beat(WorkerInfo("w", "nas", "echo", pid=1, started_at=1, job="desk/echo//1"))
+        assert "Every slot for engine echo is taken" in command.ok("why", key).out
+        command.ok("node", "drain", "nas")
+        assert "drained or dead (nas)" in command.ok("why", key).out
 
     def test_why_names_what_was_refused_by_its_rule(self, command, broker):
         for state, seq in (("completed", 5), ("running", 3), ("running", 4)):

@@ -56,6 +56,7 @@ class TestTerminal:
         broker.report(reported(HOSTILE, "queued", engine="e" + HOSTILE, run="r" + HOSTILE, seq=1))
         job = broker.submit("echo", {HOSTILE: HOSTILE}, id="7", model=HOSTILE, requester=HOSTILE)
         held(broker, job.key).finish("failed", error=HOSTILE, reason=HOSTILE)
+        broker.submit("e" + HOSTILE, id="9", run="r" + HOSTILE)
         done = broker.submit("echo", HOSTILE, id="8")
         held(broker, done.key).finish("completed", result={HOSTILE: HOSTILE})
         return [str(listed.key) for listed in broker.jobs()]

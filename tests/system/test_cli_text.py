@@ -112,7 +112,7 @@ def test_lines_are_numbered_from_one_and_come_in_batches(tmp_path):
 
 def test_a_byte_order_mark_is_taken_off_the_first_line_only(tmp_path):
     bom = b"\xef\xbb\xbf"
-    assert read(tmp_path, bom + b"a\n" + bom + b"b") == [[(1, b"a"), (2, bom + b"b")]]
+    assert read(tmp_path, bom + b"a\n" + bom + b"b\n") == [[(1, b"a"), (2, bom + b"b")]]
     assert read(tmp_path, bom + b"a") == [[(1, b"a")]]
 
 
