@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import fakeredis
 import pytest
 
+from broker.rules.ledger import Bounds
 from broker.store.store import Store
 from tests.store.story import Story
 from tests.store.twins import LedgerTwin, RedisTwin
 
 
 @pytest.fixture(params=["ledger", "redis", "fakeredis"])
-def story(request: pytest.FixtureRequest) -> Story:
+def story_with(request: pytest.FixtureRequest) -> Callable[[Bounds], Story]:
+    """A story for a twin that remembers no more than it is told."""
+
+    def make(bounds: Bounds) -> Story:
+        if request.param == "ledger":
+            return Story(LedgerTwin(bounds))
+        if request.param == "fakeredis":
+            return Story(RedisTwin(Store(fakeredis.FakeRedis()), bounds))
+        return Story(RedisTwin(request.getfixturevalue("store"), bounds))
+
+    return make
+
+
+@pytest.fixture
+def story(story_with: Callable[[Bounds], Story]) -> Story:
     """The same test for the model, the script on a real server, and the script on fakeredis."""
-    if request.param == "ledger":
-        return Story(LedgerTwin())
-    if request.param == "fakeredis":
-        return Story(RedisTwin(Store(fakeredis.FakeRedis())))
-    return Story(RedisTwin(request.getfixturevalue("store")))
+    return story_with(Bounds())
