@@ -94,12 +94,18 @@ class NotingWorker(rq.Worker):
         self.forget(job, queue)
 
     def set_state(self, state: str, pipeline: Any = None) -> None:
+        if pipeline is None and state == self.get_state():
+            return
         with self.noting():
             super().set_state(state, pipeline)
 
     def heartbeat(self, timeout: int | None = None, pipeline: Any = None) -> None:
-        with self.noting():
+        if pipeline is not None:
             super().heartbeat(timeout, pipeline)
+            return
+        with self.noting(), self.connection.pipeline(transaction=False) as pipe:
+            super().heartbeat(timeout, pipe)
+            pipe.execute()
 
     def check_for_suspension(self, burst: bool) -> None:
         with self.noting():

@@ -124,3 +124,8 @@ def alone(ctx, payload):
 def dies_later(ctx, payload):
     time.sleep(payload)
     os._exit(0)
+
+
+@engine("path")
+def path(ctx, payload):
+    return sys.path

@@ -13,6 +13,7 @@ from rq.webhook import Webhook
 
 from broker import FUNCTION
 from tests.workers.fleet import NODE, until
+from workers import handoff
 
 
 @pytest.fixture
@@ -84,11 +85,14 @@ def test_a_hand_off_whose_id_is_not_that_of_its_attempt(fleet, worker):
     assert placed.record().tries == 0
 
 
-def test_a_hand_off_in_another_engines_queue(fleet, worker):
+@pytest.mark.parametrize("forged", [False, True])
+def test_a_hand_off_in_another_engines_queue(fleet, worker, forged):
     placed = fleet.submit("nap", 0)
     record = fleet.place(placed)
     job = fleet.enqueue(placed.key, record.created_at, record.attempt)
     fleet.rq.lrem(fleet.queue("nap").key, 1, job.id)
+    if forged:
+        fleet.rq.hset(job.key, "origin", fleet.queue("echo").name)
     fleet.rq.rpush(fleet.queue("echo").key, job.id)
     refused(fleet, worker, job.id, "another queue")
     assert placed.record().tries == 0
@@ -120,6 +124,10 @@ def test_a_hand_off_that_cannot_be_read(fleet, worker, data):
     refused(fleet, worker, "evil", "refused the RQ job evil")
     assert "\x1b[2J" not in worker.log.read_text()
     assert "\u202e" not in worker.log.read_text()
+
+
+def test_a_hand_off_is_not_unpacked_without_bound():
+    assert len(handoff._unpack(zlib.compress(b" " * 50_000_000))) == handoff.DATA_BYTES_MAX
 
 
 @pytest.mark.parametrize("id", [b"two words", b"\xff\xfe", b"a/b", b"", b"gone-already"])

@@ -7,7 +7,7 @@ import signal
 import time
 from collections import Counter
 
-from tests.workers.fleet import alive, until
+from tests.workers.fleet import ROOT, alive, until
 
 
 def kinds(fleet, supervisor):
@@ -75,3 +75,13 @@ def test_a_slot_that_is_misconfigured_is_given_up(fleet):
     said = supervisor.log.read_text()
     assert "'nobody' is not known here" in said
     assert "given up" in said
+
+
+def test_a_slot_has_no_folder_of_ours_and_no_working_directory_first_on_its_path(fleet):
+    """There `text` or `line` would stand for somebody else's module, and a user's `workers` for ours."""
+    fleet.supervisor(("path", 1))
+    job = fleet.submit("path")
+    fleet.finish(job)
+    path = fleet.broker.result(job.key)
+    assert str(ROOT / "workers") not in path
+    assert "" not in path
