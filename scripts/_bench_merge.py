@@ -1,9 +1,9 @@
 """How fast the merge is, and how much memory its books take.
 
 The yardstick is what a program without a merge would send for the same effect: five plain commands, pipelined. HMGET
-reads the fields that the record has, HSET, XADD, ZADD and HSET write what the script writes: that is not listed here but
-watched. One job's life is applied under MONITOR, and what the script did to Redis becomes the pattern. The five decide
-nothing and are not atomic.
+reads the fields that the record has; HSET, XADD, ZADD and HSET write what the script writes. That is not listed here
+but watched: one job's life is applied under MONITOR, and what the script did to Redis becomes the pattern. The five
+decide nothing and are not atomic.
 """
 
 from __future__ import annotations
