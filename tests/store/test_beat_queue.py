@@ -125,6 +125,24 @@ def test_a_member_without_a_waiting_record_is_dropped(story, store):
     assert store.client.zcard(story.twin.keys.ready) == 0
 
 
+def test_a_member_that_went_meanwhile_is_left_alone(story, store):
+    """It was read as due, and placed or cancelled before the script came."""
+    story.submit()
+    books = story.twin.keys
+    keys = [books.delayed, books.ready, books.of_job(key().job).job]
+    before = story.twin.books()
+    assert store.scripts.run("due", keys, [NOW, key().job]) == 0
+    assert story.twin.books() == before
+
+
+def test_a_job_that_was_put_off_meanwhile_stays(story, store):
+    story.submit(due=NOW + 5)
+    books = story.twin.keys
+    keys = [books.delayed, books.ready, books.of_job(key().job).job]
+    assert store.scripts.run("due", keys, [NOW + 4, key().job]) == 0
+    assert story.twin.books().delayed == {key(): NOW + 5}
+
+
 def test_a_damaged_record_does_not_hold_up_the_others(story, store):
     story.submit(key=key("1"), due=NOW + 1)
     story.submit(key=key("2"), due=NOW + 1)
