@@ -31,3 +31,11 @@ def story_with(request: pytest.FixtureRequest) -> Callable[[Bounds], Story]:
 def story(story_with: Callable[[Bounds], Story]) -> Story:
     """The same test for the model, the script on a real server, and the script on fakeredis."""
     return story_with(Bounds())
+
+
+@pytest.fixture(params=["redis", "fakeredis"])
+def script(request: pytest.FixtureRequest) -> RedisTwin:
+    """The script alone, on a real server and on fakeredis."""
+    if request.param == "fakeredis":
+        return RedisTwin(Store(fakeredis.FakeRedis()))
+    return RedisTwin(request.getfixturevalue("store"))

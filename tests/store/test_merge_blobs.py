@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import fakeredis
 import pytest
 
-from broker.store.store import Store
 from broker.store.view import View
 from tests.store.story import CREATED, Story
-from tests.store.twins import RedisTwin, key
+from tests.store.twins import key
 
 TTL_MS = 60_000
 
 
-@pytest.fixture(params=["redis", "fakeredis"])
-def story(request):
-    fake = request.param == "fakeredis"
-    twin = RedisTwin(Store(fakeredis.FakeRedis()) if fake else request.getfixturevalue("store"))
-    twin.view = View(twin.store, result_ttl_ms=TTL_MS)
-    return Story(twin)
+@pytest.fixture
+def story(script):
+    script.view = View(script.store, result_ttl_ms=TTL_MS)
+    return Story(script)
 
 
 def blob(story, what):
