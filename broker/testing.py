@@ -63,6 +63,7 @@ class MemoryContext:
     attempt: int
     tries: int
     model: str
+    payload: Any = None
     saw_stop: bool = False
 
     @property
@@ -158,7 +159,8 @@ class MemoryBroker(Broker):
             return
         context = MemoryContext(holder, str(key), record.attempt, record.tries + 1, record.model)
         try:
-            result = self._engines[key.engine](context, holder.payload())
+            context.payload = holder.payload()
+            result = self._engines[key.engine](context, context.payload)
         except Exception as raised:  # noqa: BLE001 - whatever an engine raises is its failure
             self._failed(holder, context, raised)
             return

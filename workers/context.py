@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from broker import BrokerError
 
@@ -36,6 +36,7 @@ class Context:
     key: str = ""  #: `origin/engine/run/id`
     attempt: int = 1  #: fencing token: rises whenever an attempt is given up
     tries: int = 1  #: this is the n-th start of the job
+    payload: Any = None  #: what was submitted: the engine's second argument as well
     model: str = ""  #: the model that the submitter asked for
     saw_stop: bool = False  #: whether the engine has seen that it is asked to end
     _told_at: float = field(default=float("-inf"), repr=False)

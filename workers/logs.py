@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import MutableMapping
 from typing import Any
 
 import structlog
+
+from workers.text import plain
 
 
 def set_up(level: str, form: str) -> None:
     """One line for each record, to stderr: `form` is `text` or `json`."""
     shared: list[Any] = [
+        _plain,
         structlog.stdlib.add_log_level,
         structlog.stdlib.ExtraAdder(),
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -37,3 +41,12 @@ def set_up(level: str, form: str) -> None:
     )
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
     logging.getLogger("rq").setLevel(logging.WARNING)  # it tells of each job in three lines
+
+
+def _plain(
+    logger: object, method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """Ids of jobs come from outside: whatever a line tells, it obeys no terminal."""
+    del logger, method
+    event["event"] = plain(str(event["event"]))
+    return event

@@ -100,6 +100,7 @@ def _end(horse: Horse) -> Word | None:
         return Word(FAILED, error=str(gone), reason="permanent")
     except BrokerError as failed:
         return _failure(failed)
+    context.payload = payload
     try:
         result = horse.spec.engine.run(context, payload)
     except Exception as raised:  # noqa: BLE001 - whatever an engine raises is its failure

@@ -11,6 +11,7 @@ from workers import Permanent, engine
 
 @engine("echo", slots=2)
 def echo(ctx, payload):
+    assert ctx.payload == payload
     return {"echo": payload, "attempt": ctx.attempt, "tries": ctx.tries, "model": ctx.model}
 
 

@@ -41,6 +41,7 @@ def test_rq_info_shows_queues_and_workers(fleet):
     assert name in shown
     assert "n1-nap-0-" in shown
     assert "busy" in shown
+    assert "n1-nap-0-" in rq(fleet, "info", "-w", "workers.Worker", "-P", str(ROOT), name)
     assert str(job.key) in [seen.description for seen in [*waiting.jobs, running(fleet)]]
 
 
@@ -54,9 +55,10 @@ def running(fleet):
     return Job.fetch(execution.job_id, fleet.rq, JSONSerializer)
 
 
-def start(fleet, queue, **more):
+def start(fleet, queue, *options, **more):
+    own = ["-w", "workers.Worker", "--url", fleet.url, "-P", str(ROOT)]
     return fleet.spawn(
-        [*RQ, "worker", "-w", "workers.Worker", "--url", fleet.url, "-P", str(ROOT), queue],
+        [*RQ, "worker", *own, *options, queue],
         PYTHONPATH=str(ROOT),
         **more,
     )
@@ -68,6 +70,25 @@ def test_our_worker_runs_under_rqs_command_line(fleet):
     assert fleet.ended(job).state == "completed"
     [worker] = fleet.broker.workers()
     assert (worker.node, worker.engine) == ("n1", "echo")
+
+
+def test_a_burst_ends_when_the_queue_is_empty(fleet):
+    jobs = [fleet.hand(fleet.submit("echo", n)) for n in range(2)]
+    worker = start(
+        fleet, fleet.queue("echo").name, "--burst", BROKER_IMPORT="tests.workers.engines"
+    )
+    assert worker.wait(20) == 0
+    assert {job.record().state for job in jobs} == {"completed"}
+    assert fleet.broker.workers() == []
+
+
+def test_two_urls_that_lead_to_different_places_are_refused(fleet):
+    elsewhere = f"{fleet.url}?db=1"
+    worker = start(
+        fleet, fleet.queue("echo").name, BROKER_IMPORT="tests.workers.engines", REDIS_URL=elsewhere
+    )
+    assert worker.wait(20) == 1
+    assert "lead to different Redis servers" in worker.log.read_text()
 
 
 def test_a_queue_of_no_engine_known_here_is_refused(fleet):
