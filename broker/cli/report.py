@@ -99,7 +99,9 @@ def _progress(source: int) -> Iterator[Callable[[int, int], None]]:
     status = os.fstat(source)
     total = status.st_size if stat.S_ISREG(status.st_mode) else None
     columns = TextColumn("{task.fields[lines]:,} events"), BarColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(
+        *columns, console=Console(stderr=True), transient=True, redirect_stdout=False
+    ) as progress:
         task = progress.add_task("", total=total, lines=0)
         done = 0
 

@@ -189,6 +189,8 @@ def _progress() -> Iterator[Any]:
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = SpinnerColumn(), TextColumn("{task.completed:,} jobs"), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(
+        *columns, console=Console(stderr=True), transient=True, redirect_stdout=False
+    ) as progress:
         task = progress.add_task("", total=None)
         yield lambda count: progress.update(task, advance=count)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import redis
-from redis.backoff import ExponentialWithJitterBackoff
+from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
 from redis.retry import Retry
 
 from broker.errors import BrokerError, Damaged, Misconfigured, Unavailable
@@ -93,9 +93,18 @@ def _line(error: Exception) -> str:
 
 
 def check_version(client: redis.Redis) -> str:
-    """Return the server's version as text; raise Misconfigured, naming it, below 7.0."""
-    with redis_errors():
-        info = client.info("server")
+    """Return the server's version as text; raise Misconfigured, naming it, below 7.0.
+
+    Asked once, without our retries: it comes first, and whoever waits for it shall soon hear that Redis is away.
+    """
+    retry = client.get_retry()
+    client.set_retry(Retry(NoBackoff(), 0))
+    try:
+        with redis_errors():
+            info = client.info("server")
+    finally:
+        if retry is not None:
+            client.set_retry(retry)
     version = str(info.get("valkey_version") or info.get("redis_version", "0"))
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     if numbers < VERSION_MIN:

@@ -89,6 +89,14 @@ class TestRedis:
             for client in full:
                 client.close()
 
+    @pytest.mark.parametrize("words", [["jobs"], ["show", "7"]])
+    def test_a_redis_that_is_frozen_is_6_within_5_seconds(self, command, monkeypatch, words):
+        with socket.create_server(("127.0.0.1", 0)) as frozen:  # the kernel accepts, nobody answers
+            monkeypatch.setenv("REDIS_URL", f"redis://127.0.0.1:{frozen.getsockname()[1]}")
+            begun = time.monotonic()
+            assert command(*words).code == 6
+            assert time.monotonic() - begun < 5
+
     def test_redis_6_is_refused_by_name(self, command, monkeypatch):
         info = b"# Server\r\nredis_version:6.2.14\r\n"
         with socket.create_server(("127.0.0.1", 0)) as server:

@@ -124,6 +124,28 @@ class TestTerminal:
         os.close(master)
         assert b"desk/echo//7" in seen
 
+    @pytest.mark.parametrize(
+        "words", [["report"], ["submit", "echo", "--jsonl"]], ids=lambda words: words[0]
+    )
+    def test_progress_goes_beside_the_output(self, command, tmp_path, words):
+        """With stderr on a terminal and stdout elsewhere."""
+        file = tmp_path / "lines.jsonl"
+        file.write_text("".join(json.dumps(reported(str(n))) + "\n" for n in range(50)) + "bad\n")
+        master, slave = pty.openpty()
+        with command.start(*words, file, stderr=slave, env={"TERM": "xterm"}) as process:
+            os.close(slave)
+            out = process.stdout.read()
+            shown = b""
+            with contextlib.suppress(OSError):  # the other end is closed
+                while data := os.read(master, 65536):
+                    shown += data
+            assert process.wait(20) == 1
+        os.close(master)
+        assert len([line for line in out.splitlines() if b"desk/" in line]) == 50
+        assert b"line 51" in shown
+        assert b"50 jobs" in shown or b"51 events" in shown
+        assert b"desk/" not in shown
+
     def test_colours_only_where_they_are_wanted(self, command, broker):
         broker.report(reported("7", "failed"))
         assert "\x1b[31mfailed" in on_terminal(command, "jobs")
