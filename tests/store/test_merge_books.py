@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from broker.errors import Damaged
-from broker.rules.event import Remove, Report, Submit
+from broker.rules.event import Intent, Remove, Report, Submit, Unplace
 from broker.store.refusal import Refusal
 from broker.store.view import View
-from tests.store.story import CREATED
+from tests.store.story import CREATED, Story
 from tests.store.twins import NOW, ORIGIN, SetClock, key
 
 
@@ -106,6 +106,47 @@ def test_an_unreadable_number_is_an_error_and_writes_nothing(script):
     assert script.store.client.hgetall(script.keys.of_job(key().job).job) == before
     with pytest.raises(Damaged, match="desk/ollama//7"):
         script.view.get(key())
+
+
+@pytest.mark.parametrize(
+    "field, verb",
+    [
+        ("due", "cancel"),
+        ("seq", "cancel"),
+        ("attempt", "remove"),
+        ("due", "unplace"),
+        ("priority", "unplace"),
+        ("created_at", "unplace"),
+    ],
+)
+def test_an_unreadable_number_leaves_no_half_of_a_step(script, field, verb):
+    """Those that only an index is made of included."""
+    story = Story(script)
+    story.submit(due=NOW - 5)
+    if verb == "unplace":
+        story.place()
+    job = script.keys.of_job(key().job).job
+    rev = story.record().rev
+    script.store.client.hset(job, field, "many")
+    before = raw_books(script)
+    event = {
+        "cancel": Intent(key=key()),
+        "remove": Remove(key=key()),
+        "unplace": Unplace(key=key(), rev=rev, term=1),
+    }[verb]
+    assert script.apply([event])[0].outcome == "error"
+    assert raw_books(script) == before
+
+
+def raw_books(script):
+    """What the books list, as it lies there."""
+    client, keys = script.store.client, script.keys
+    zsets = (keys.live, keys.done, keys.ready, keys.delayed, keys.ids, keys.gone)
+    return [client.zrange(name, 0, -1, withscores=True) for name in zsets] + [
+        client.xlen(keys.log),
+        client.hgetall(keys.of_job(key().job).job),
+        client.hgetall(keys.seen),
+    ]
 
 
 def test_a_damaged_list_of_refusals_is_an_error_before_any_write(script):
