@@ -9,7 +9,7 @@ from broker.rules.event import Intent, Remove, Report, Submit, Unplace
 from broker.store.refusal import Refusal
 from broker.store.view import View
 from tests.store.story import CREATED, Story
-from tests.store.twins import NOW, ORIGIN, SetClock, key
+from tests.store.twins import NOW, ORIGIN, SetClock, key, pair
 
 
 def report(id="7", state="running", **more):
@@ -135,6 +135,20 @@ def test_an_unreadable_number_leaves_no_half_of_a_step(script, field, verb):
         "unplace": Unplace(key=key(), rev=rev, term=1),
     }[verb]
     assert script.apply([event])[0].outcome == "error"
+    assert raw_books(script) == before
+
+
+@pytest.mark.parametrize("damage", ["no hash", "no number"])
+def test_a_damaged_sibling_leaves_no_half_of_a_broad_removal(script, damage):
+    script.apply([report(), report(key=key(run="r2"))])
+    job = script.keys.of_job(key(run="r2").job).job
+    if damage == "no hash":
+        script.store.client.delete(job)
+        script.store.client.set(job, "no hash")
+    else:
+        script.store.client.hset(job, "created_at", "many")
+    before = raw_books(script)
+    assert script.apply([pair()])[0].outcome == "error"
     assert raw_books(script) == before
 
 
