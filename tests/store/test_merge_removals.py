@@ -73,6 +73,13 @@ def test_a_record_created_after_removed_at_stays(story, form):
 
 
 @either_form
+def test_a_record_created_at_removed_at_goes(story, form):
+    story.report(created_at=CREATED)
+    assert getattr(story, form)(removed_at=CREATED) == "applied removed"
+    assert story.record() is None
+
+
+@either_form
 def test_where_no_record_was_one_entry_is_logged_all_the_same(story, form):
     getattr(story, form)(removed_at=CREATED)
     [(rev, event, job, rule, _, generation, record)] = story.twin.books().log
