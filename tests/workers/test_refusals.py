@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import uuid
 import zlib
 
 import pytest
@@ -12,7 +14,7 @@ from rq.repeat import Repeat
 from rq.webhook import Webhook
 
 from broker import FUNCTION
-from tests.workers.fleet import NODE, until
+from tests.workers.fleet import NODE, Fleet, until
 from workers import handoff
 
 
@@ -22,9 +24,30 @@ def trap(tmp_path):
     return tmp_path / "trapped"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def fleet(redis_url, tmp_path_factory):
+    """One worker for all of them: it has to survive each."""
+    made = Fleet(redis_url, f"refusals{os.getpid()}", tmp_path_factory.mktemp("refusals"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
 def worker(fleet):
     return fleet.worker("echo")
+
+
+@pytest.fixture
+def own_fleet(redis_url, namespace, tmp_path):
+    made = Fleet(redis_url, namespace, tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def evil():
+    """An RQ job id that no other test uses."""
+    return f"evil-{uuid.uuid4()}"
 
 
 def refused(fleet, worker, id, says):
@@ -36,8 +59,8 @@ def refused(fleet, worker, id, says):
     assert fleet.run("echo", "and on").state == "completed"
 
 
-def test_a_function_that_is_not_ours(fleet, worker, trap):
-    job = fleet.queue("echo").enqueue("os.system", f"touch {trap}", job_id="evil")
+def test_a_function_that_is_not_ours(fleet, worker, trap, evil):
+    job = fleet.queue("echo").enqueue("os.system", f"touch {trap}", job_id=evil)
     refused(fleet, worker, job.id, "its function is 'os.system'")
     assert not trap.exists()
 
@@ -62,26 +85,26 @@ def test_a_hand_off_that_carries_more_than_a_name(fleet, worker, options, says):
     assert placed.record().tries == 0
 
 
-def test_a_hand_off_with_dependencies(fleet, worker):
+def test_a_hand_off_with_dependencies(fleet, worker, evil):
     """RQ keeps such a job back, but a hash can be written by hand."""
     placed = fleet.submit("echo")
     record = fleet.place(placed)
     queue = fleet.queue("echo")
-    job = queue.create_job(FUNCTION, args=(str(placed.key), record.created_at, 1), job_id="evil")
+    job = queue.create_job(FUNCTION, args=(str(placed.key), record.created_at, 1), job_id=evil)
     job.save()
     fleet.rq.hset(job.key, "dependency_ids", json.dumps(["another"]))
     fleet.rq.rpush(queue.key, job.id)
-    refused(fleet, worker, "evil", "dependency_ids")
+    refused(fleet, worker, evil, "dependency_ids")
     assert placed.record().tries == 0
 
 
-def test_a_hand_off_whose_id_is_not_that_of_its_attempt(fleet, worker):
+def test_a_hand_off_whose_id_is_not_that_of_its_attempt(fleet, worker, evil):
     placed = fleet.submit("echo")
     record = fleet.place(placed)
     fleet.queue("echo").enqueue(
-        FUNCTION, args=(str(placed.key), record.created_at, record.attempt), job_id="evil"
+        FUNCTION, args=(str(placed.key), record.created_at, record.attempt), job_id=evil
     )
-    refused(fleet, worker, "evil", "its id is not that of the attempt")
+    refused(fleet, worker, evil, "its id is not that of the attempt")
     assert placed.record().tries == 0
 
 
@@ -115,13 +138,13 @@ def test_a_hand_off_in_another_engines_queue(fleet, worker, forged):
     ],
     ids=range(11),
 )
-def test_a_hand_off_that_cannot_be_read(fleet, worker, data):
+def test_a_hand_off_that_cannot_be_read(fleet, worker, data, evil):
     fleet.rq.hset(
-        "rq:job:evil",
+        f"rq:job:{evil}",
         mapping={"data": zlib.compress(data), "created_at": "yesterday", "status": "odd"},
     )
-    fleet.rq.rpush(fleet.queue("echo").key, "evil")
-    refused(fleet, worker, "evil", "refused the RQ job evil")
+    fleet.rq.rpush(fleet.queue("echo").key, evil)
+    refused(fleet, worker, evil, f"refused the RQ job {evil}")
     assert "\x1b[2J" not in worker.log.read_text()
     assert "\u202e" not in worker.log.read_text()
 
@@ -137,34 +160,34 @@ def test_an_entry_of_the_queue_that_names_no_job(fleet, worker, id):
     assert fleet.run("echo", "and on").state == "completed"
 
 
-def test_maintenance_calls_nothing_that_an_abandoned_job_names(fleet, trap, tmp_path):
+def test_maintenance_calls_nothing_that_an_abandoned_job_names(own_fleet, trap, tmp_path, evil):
     """RQ's cleaning imports and calls the failure callback of a job whose worker died; ours has nothing to call."""
     (tmp_path / "evil_callback.py").write_text(f"open({str(trap)!r}, 'w')\ndef call(*args): pass\n")
-    queue = fleet.queue("echo")
+    queue = own_fleet.queue("echo")
     job = queue.create_job(
-        "os.getpid", job_id="evil", on_failure=Callback("evil_callback.call"), failure_ttl=0
+        "os.getpid", job_id=evil, on_failure=Callback("evil_callback.call"), failure_ttl=0
     )
     job.save()
-    fleet.rq.hset(job.key, "status", "started")
-    fleet.rq.zadd(queue.started_job_registry.key, {"evil:1": 1})
-    fleet.worker("echo", PYTHONPATH=f"{tmp_path}")
-    until(lambda: not fleet.rq.exists(queue.started_job_registry.key))
-    until(lambda: not fleet.rq.exists(job.key))
+    own_fleet.rq.hset(job.key, "status", "started")
+    own_fleet.rq.zadd(queue.started_job_registry.key, {f"{evil}:1": 1})
+    own_fleet.worker("echo", PYTHONPATH=f"{tmp_path}")
+    until(lambda: not own_fleet.rq.exists(queue.started_job_registry.key))
+    until(lambda: not own_fleet.rq.exists(job.key))
     assert not trap.exists()
 
 
-def test_a_stock_rq_worker_cannot_run_a_hand_off(fleet):
+def test_a_stock_rq_worker_cannot_run_a_hand_off(own_fleet):
     """It neither starts nor fences an attempt: our function refuses to run in it."""
     from rq import SimpleWorker
 
-    placed = fleet.hand(fleet.submit("echo"))
-    queue = fleet.queue("echo")
+    placed = own_fleet.hand(own_fleet.submit("echo"))
+    queue = own_fleet.queue("echo")
     [id] = queue.job_ids
-    stock = SimpleWorker([queue], connection=fleet.rq, serializer=queue.serializer)
+    stock = SimpleWorker([queue], connection=own_fleet.rq, serializer=queue.serializer)
     errors = []
     stock.push_exc_handler(lambda job, kind, value, trace: errors.append(str(value)))
     stock.work(burst=True, logging_level="CRITICAL")
     assert "only workers.Worker may run this" in errors[0]
-    assert not RqJob.exists(id, fleet.rq)
+    assert not RqJob.exists(id, own_fleet.rq)
     assert placed.record().state == "queued"
     assert placed.record().node == NODE

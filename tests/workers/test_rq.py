@@ -32,7 +32,7 @@ def test_rq_info_shows_queues_and_workers(fleet):
     fleet.worker("nap")
     waiting = fleet.queue("echo")
     fleet.hand(fleet.submit("echo", 1))
-    job = fleet.hand(fleet.submit("nap", 3))
+    job = fleet.hand(fleet.submit("nap", 60))
     fleet.started(job)
     name = fleet.queue("nap").name
     until(lambda: "busy" in states(fleet, "nap"))
