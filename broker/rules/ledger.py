@@ -146,9 +146,8 @@ class Ledger:
         if not rev:
             rev = self._log("remove", event.pair, Step("removed", None), event.by, generation)
         self._bury(event.pair, generation)
-        return Answer(
-            APPLIED, "remove_requested" if rules == {"remove_requested"} else "removed", rev
-        )
+        gone = not rules or "removed" in rules
+        return Answer(APPLIED, "removed" if gone else "remove_requested", rev)
 
     def _bury(self, member: str, generation: int) -> None:
         self.tombstones[member] = max(generation, self.tombstones.get(member, 0))

@@ -215,3 +215,13 @@ def test_a_removal_leaves_no_listing_behind(story, form):
         getattr(story, form)(**({"key": key(id)} if form == "remove" else {"id": id}))
     books = story.twin.books()
     assert (books.live, books.done, books.ready, books.delayed) == ({}, {}, {}, {})
+
+
+def test_a_later_broad_removal_does_not_call_a_running_job_gone(story):
+    """It buries a newer generation for those unseen; the job itself still waits for its holder's word."""
+    story.begin()
+    story.remove_pair(removed_at=CREATED)
+    assert story.remove_pair(removed_at=CREATED + 1) == "applied remove_requested"
+    assert story.record().desired == "remove"
+    assert story.finish("cancelled") == "applied finished"
+    assert story.record() is None

@@ -47,5 +47,7 @@ local function remove_pair(event)
   local is_bare = not rev
   if is_bare then rev = log_gone(event, 'removed', generation) end
   bury(event.job, generation)
-  return 'applied', (is_bare or is_removed or is_left) and 'removed' or 'remove_requested', rev
+  -- A job that still runs is not gone, whatever was buried for those unseen.
+  local is_gone = is_removed or (is_bare and not is_left)
+  return 'applied', is_gone and 'removed' or 'remove_requested', rev
 end
