@@ -20,7 +20,7 @@ SCRIPTS = sorted((ROOT / "broker/store/lua").rglob("*.lua"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 CLIENT = {
-    "broker.catalog", "broker.checkup", "broker.client", "broker.explain", "broker.fleet", "broker.glance",
+    "broker.catalog", "broker.checkup", "broker.client", "broker.explain", "broker.fleet",
     "broker.holder", "broker.outcome", "broker.producer", "broker.reported", "broker.reporting",
     "broker.submission",
 }  # fmt: skip

@@ -2,7 +2,7 @@
 
 A command is a typer function in a module of its own name or group (`broker.cli.commands` is the table); here is what
 all of them share: one line on stderr for an error, quiet on Ctrl-C and on a closed pipe, and no import before it is
-needed, so that `broker --help` and `broker show` start fast.
+needed, so that `broker --help` is instant.
 """
 
 from __future__ import annotations
@@ -50,11 +50,6 @@ def _dispatch(words: list[str]) -> int:
         print(f"fleet-broker {version('fleet-broker')}")
         return 0
     name = words[0]
-    if name == "show":
-        from broker.cli import quick
-
-        if quick.show(words[1:]):
-            return 0
     if name not in COMMANDS:
         raise _unknown(name, list(COMMANDS))
     return _invoke(_typer([name]), words[1:], f"broker {name}")

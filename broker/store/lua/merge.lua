@@ -86,9 +86,10 @@ local function write(event, keys, before, after, gone)
     local base = before and before.created_at == after.created_at and before or nil
     rev = log_record(event, base, after)
     if not gone then
-      if before and not base then call('DEL', keys.job) end
+      local is_anew = before and not base
+      if is_anew then call('DEL', keys.job) end
       store_changes(keys.job, base, after, rev, event.kind == 'submit')
-      keep_blobs(event, keys, base, after)
+      keep_blobs(event, keys, is_anew, after)
     end
   end
   if gone then

@@ -9,10 +9,11 @@ local function put(key, value, is_new)
 end
 
 -- Store what an applied event brought, and let go in time of what nobody needs after the end.
-local function keep_blobs(event, keys, before, after)
+-- `is_anew`: it is a newer generation of a job that was known, and inherits nothing.
+local function keep_blobs(event, keys, is_anew, after)
   if event.kind == 'report' then
-    put(keys.spec, event.extras, not before)
-    put(keys.result, event.full, not before)
+    put(keys.spec, event.extras, is_anew)
+    put(keys.result, event.full, is_anew)
   elseif event.kind == 'submit' then
     put(keys.spec, event.spec, true)
   elseif event.kind == 'finish' then

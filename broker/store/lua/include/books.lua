@@ -116,6 +116,8 @@ end
 -- numbers were read: one that cannot be read must not leave half of it.
 local function list(job, before, after)
   local was_live, is_live = before and not ended(before), after and not ended(after)
+  -- Most often a report moves nothing.
+  if was_live and is_live and after.kind == 'reported' and before.created_at == after.created_at then return end
   local was_ready, now_ready = before and is_ready(before), after and is_ready(after)
   local was_due, due = was_ready and number(before.due) or 0, now_ready and number(after.due) or 0
   local score = now_ready and ready_score(after, due)
