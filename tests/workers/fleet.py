@@ -20,6 +20,7 @@ from broker.rules.event import Place
 
 ROOT = Path(__file__).parents[2]
 ENTRY = ROOT / "workers" / "__main__.py"
+RQ = [sys.executable, "-m", "rq.cli"]
 NODE = "n1"
 #: Beats, graces and deadlines of the tests, in milliseconds.
 BUDGETS = {"BEAT_MS": "100", "STOP_MS": "400", "START_MS": "3000"}
@@ -84,6 +85,16 @@ class Fleet:
         until(lambda: self.beats(process.pid) or process.poll() is not None)
         assert process.poll() is None, process.log.read_text()
         return process
+
+    def rq_worker(self, queue, *options, imports="tests.workers.engines", **more):
+        """Our worker class under RQ's own command line."""
+        own = ["-w", "workers.Worker", "--url", self.url, "-P", str(ROOT)]
+        return self.spawn(
+            [*RQ, "worker", *own, *options, queue],
+            PYTHONPATH=str(ROOT),
+            BROKER_IMPORT=imports,
+            **more,
+        )
 
     def supervise(self, *specs, node=NODE, slots=None, inline=False):
         """`broker worker` without the command line: `specs` are pairs of engine and slots."""

@@ -77,6 +77,16 @@ def test_the_end_of_a_job_is_told_when_redis_is_back(server, fleet):
     until(lambda: not fleet.leftovers())
 
 
+def test_rqs_notes_may_fail_while_a_job_runs(server, fleet):
+    worker = fleet.rq_worker(fleet.queue("nap").name, "--job-monitoring-interval", "1")
+    job = fleet.hand(fleet.submit("nap", 4.0, attempts=1))
+    fleet.started(job)
+    server.away(3)
+    assert fleet.ended(job).state == "completed"
+    assert fleet.run("nap", 0).state == "completed"
+    assert worker.poll() is None
+
+
 def test_a_death_is_told_when_redis_is_back(server, fleet, tmp_path):
     worker = fleet.worker("dies-later")
     job = fleet.hand(fleet.submit("dies-later", 1.0, attempts=1))

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 
 from rq import Worker as RqWorker
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
-from tests.workers.fleet import ROOT, until
-
-RQ = [sys.executable, "-m", "rq.cli"]
+from tests.workers.fleet import ROOT, RQ, until
 
 
 def rq(fleet, *arguments):
@@ -55,28 +52,34 @@ def running(fleet):
     return Job.fetch(execution.job_id, fleet.rq, JSONSerializer)
 
 
-def start(fleet, queue, *options, **more):
-    own = ["-w", "workers.Worker", "--url", fleet.url, "-P", str(ROOT)]
-    return fleet.spawn(
-        [*RQ, "worker", *own, *options, queue],
-        PYTHONPATH=str(ROOT),
-        **more,
-    )
-
-
 def test_our_worker_runs_under_rqs_command_line(fleet):
-    start(fleet, fleet.queue("echo").name, BROKER_IMPORT="tests.workers.engines")
+    fleet.rq_worker(fleet.queue("echo").name)
     job = fleet.hand(fleet.submit("echo", 1))
     assert fleet.ended(job).state == "completed"
     [worker] = fleet.broker.workers()
     assert (worker.node, worker.engine) == ("n1", "echo")
 
 
+def test_rqs_notes_are_kept_fresh_while_a_job_runs(fleet):
+    fleet.rq_worker(fleet.queue("nap").name, "--job-monitoring-interval", "1")
+    job = fleet.hand(fleet.submit("nap", 2.5))
+    fleet.started(job)
+    [worker] = until(lambda: RqWorker.all(fleet.rq, queue=fleet.queue("nap")))
+    first = worker.last_heartbeat
+
+    def beaten():
+        worker.refresh()
+        return worker.last_heartbeat > first
+
+    until(beaten)
+    assert job.record().state == "running"
+    fleet.ended(job)
+    until(lambda: not fleet.leftovers())
+
+
 def test_a_burst_ends_when_the_queue_is_empty(fleet):
     jobs = [fleet.hand(fleet.submit("echo", n)) for n in range(2)]
-    worker = start(
-        fleet, fleet.queue("echo").name, "--burst", BROKER_IMPORT="tests.workers.engines"
-    )
+    worker = fleet.rq_worker(fleet.queue("echo").name, "--burst")
     assert worker.wait(20) == 0
     assert {job.record().state for job in jobs} == {"completed"}
     assert fleet.broker.workers() == []
@@ -84,15 +87,13 @@ def test_a_burst_ends_when_the_queue_is_empty(fleet):
 
 def test_two_urls_that_lead_to_different_places_are_refused(fleet):
     elsewhere = f"{fleet.url}?db=1"
-    worker = start(
-        fleet, fleet.queue("echo").name, BROKER_IMPORT="tests.workers.engines", REDIS_URL=elsewhere
-    )
+    worker = fleet.rq_worker(fleet.queue("echo").name, REDIS_URL=elsewhere)
     assert worker.wait(20) == 1
     assert "lead to different Redis servers" in worker.log.read_text()
 
 
 def test_a_queue_of_no_engine_known_here_is_refused(fleet):
-    worker = start(fleet, "default", BROKER_IMPORT="tests.workers.engines")
+    worker = fleet.rq_worker("default")
     assert worker.wait(20) == 1
     assert "'default' is not that of an engine known here" in worker.log.read_text()
 
