@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
 from typing import Any, Self
 
 from broker.config import Settings, settings
@@ -26,6 +25,7 @@ from broker.store.doorbell import Doorbell
 from broker.store.log import Log
 from broker.store.nodes import Nodes, NodeSeen, WorkerSeen
 from broker.store.output import Chunk
+from broker.store.scan import scan
 from broker.store.store import Store
 from broker.store.view import View
 from broker.store.watch import Watcher
@@ -105,9 +105,16 @@ class Catalog:
         origin: str | None = None,
     ) -> list[Listed]:
         """All jobs that fit, by the time of their creation; a guess is matched by the state that it replaced."""
+        origins = self.view.origins() if origin is None else [check_name("origin", origin)]
+        records = {
+            key: record
+            for name in origins
+            for page in scan(self.store, name)
+            for key, record in page.items()
+        }
         found = [
             (key, record)
-            for key, record in self._records(origin)
+            for key, record in records.items()
             if state in (None, record.believed)
             and node in (None, record.node)
             and engine in (None, key.engine)
@@ -120,15 +127,8 @@ class Catalog:
         key = self._key(key)
         return self.list_records([(key, self.get(key))])[0]
 
-    def _records(self, origin: str | None) -> Iterator[tuple[Key, Record]]:
-        origins = self.view.origins() if origin is None else [check_name("origin", origin)]
-        for name in origins:
-            keys = self.view.keys(name)
-            for key, record in zip(keys, self.view.get_many(keys), strict=True):
-                if record is not None:
-                    yield key, record
-
     def list_records(self, found: list[tuple[Key, Record]]) -> list[Listed]:
+        """Records as a list shows them: with the doubt that their workers' beats give."""
         now = self.store.clock.now()
         beats = {seen.name: seen.beaten_at for seen in self.fleet.workers(now)}
         budgets = self.config.budgets

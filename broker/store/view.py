@@ -11,9 +11,10 @@ from broker.errors import Damaged, Invalid, Unavailable
 from broker.rules.event import Event, RemovePair, Report, arguments
 from broker.rules.key import Key
 from broker.rules.ledger import Bounds
-from broker.rules.record import Record, from_fields
+from broker.rules.record import Record
 from broker.rules.verdict import Answer
 from broker.store.connection import redis_errors
+from broker.store.decode import read_record
 from broker.store.keys import OriginKeys
 from broker.store.refusal import Refusal, read_refusal
 from broker.store.store import Store
@@ -221,10 +222,9 @@ def _batches(events: Sequence[Event]) -> Iterator[list[Event]]:
 
 
 def _record(key: Key, raw: dict[bytes, bytes]) -> Record | None:
-    found = {name.decode(): value.decode() for name, value in raw.items()}
-    if not found.get("kind"):
+    if not raw.get(b"kind"):
         return None
     try:
-        return from_fields(found)
+        return read_record(raw)
     except (ValueError, TypeError) as wrong:
         raise Damaged(f"the record of {key} cannot be read: {wrong}") from None
