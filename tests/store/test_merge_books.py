@@ -85,6 +85,19 @@ def test_every_entry_has_the_same_fields_in_the_same_order(script):
     assert len({tuple(told) for _, told in raw}) == 1
 
 
+def test_an_entry_tells_nothing_of_the_one_before_it(script):
+    """In one call, whose entries are made in one place."""
+    submit = Submit(key=key("8"), created_at=CREATED, digest="d", attempts=5, priority=7)
+    script.apply([submit, report(), Remove(key=key("8"), force=True), Remove(key=key())])
+    told = [dict(zip(map(bytes.decode, fields), map(bytes.decode, fields.values()), strict=True))
+            for _, fields in script.store.client.xrange(script.keys.log)]  # fmt: skip
+    empty = {name for name, value in told[1].items() if value == ""}
+    assert {"attempt", "attempts", "priority", "digest"} <= empty
+    assert {name for name, value in told[-1].items() if value} == {
+        "event", "job", "created_at", "rule",
+    }  # fmt: skip
+
+
 # --- one event's own keys -------------------------------------------------------------------------
 
 
