@@ -98,6 +98,8 @@ class Worker(NotingWorker):
 
     def bootstrap(self, logging_level: str | None = None, *formats: Any, **named: Any) -> None:
         """Beat first: what is wrong with Redis or the settings shows here, before anything is taken."""
+        # RQ does it only after the birth, and an order to end may come before.
+        self._install_signal_handlers()  # type: ignore[no-untyped-call]
         self.pulse.start()
         super().bootstrap(logging_level, *formats, **named)
         log.info("worker %s: ready for %s", self.name, self.post.spec.name)
