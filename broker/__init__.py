@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from broker.explain import Why
     from broker.holder import Holder
+    from broker.logs import set_up_logs
     from broker.outcome import Listed, Outcome
     from broker.producer import AsyncJobEvents, JobEvents
     from broker.rules.event import Remove, RemovePair, Report
@@ -68,10 +69,11 @@ __all__ = [  # noqa: RUF022 - grouped: it reads as a table of contents
     "WorkerInfo",
     "queue_name",
     "rq_job_id",
-    # Settings
+    # Settings, and what every process of ours sets up
     "Engine",
     "Settings",
     "engines",
+    "set_up_logs",
     "settings",
     # Errors, by who must act
     "BrokerError",
@@ -93,6 +95,7 @@ _HOMES = {
     "broker.config": ("Engine", "Settings", "engines", "settings"),
     "broker.explain": ("Why",),
     "broker.holder": ("Holder",),
+    "broker.logs": ("set_up_logs",),
     "broker.outcome": ("Listed", "Outcome"),
     "broker.producer": ("AsyncJobEvents", "JobEvents"),
     "broker.rules.event": ("Remove", "RemovePair", "Report"),

@@ -33,7 +33,7 @@ from _demo_work import (
 
 from broker import BrokerError
 from broker.cli.output import terminal_width
-from broker.cli.text import safe
+from broker.text import safe
 
 ROOT = Path(__file__).resolve().parents[1]
 NODES = 2

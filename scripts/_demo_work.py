@@ -17,7 +17,7 @@ from _demo_fleet import Failed, Fleet
 
 from broker import Broker, BrokerError, Key, Record
 from broker.cli.table import Column, render
-from broker.cli.text import safe
+from broker.text import safe
 
 ORIGIN = "demo"
 CHECKSUM, STATISTICS = ENGINES = ("checksum", "statistics")

@@ -25,74 +25,29 @@ CLIENT = {
     "broker.submission",
 }  # fmt: skip
 
-#: Ring -> what of ours it may import. The first prefix that fits a module is its ring.
+STORE = {"broker.errors", "broker.config", "broker.rules", "broker.store"}
+FACE = {
+    "broker", "broker.errors", "broker.text", "broker.logs", "broker.config", "broker.rules", *CLIENT
+}  # fmt: skip
+
+#: Ring -> what of ours it may import. The longest prefix that fits a module is its ring.
 RINGS: dict[str, set[str]] = {
     "broker.errors": set(),
+    "broker.text": set(),
+    "broker.logs": {"broker.text"},
     "broker.rules": {"broker.errors", "broker.rules"},
     "broker.config": {"broker.errors", "broker.rules"},
-    "broker.store": {"broker.errors", "broker.config", "broker.rules", "broker.store"},
-    "broker.roles": {
-        "broker.errors",
-        "broker.config",
-        "broker.rules",
-        "broker.store",
-        "broker.roles",
-    },
-    "broker.cli.up": {
-        "broker",
-        "broker.errors",
-        "broker.config",
-        "broker.store.server",
-        "broker.roles",
-        "broker.cli",
-    },
-    "broker.cli.children": {"broker.errors", "broker.store.leash", "broker.cli"},
-    "broker.cli.serve": {
-        "broker",
-        "broker.errors",
-        "broker.config",
-        "broker.store",
-        "broker.roles",
-        "broker.cli",
-    },
-    "broker.cli": {
-        "broker",
-        "broker.errors",
-        "broker.config",
-        "broker.rules",
-        "broker.cli",
-        *CLIENT,
-    },
-    "broker.web": {
-        "broker",
-        "broker.errors",
-        "broker.config",
-        "broker.rules",
-        "broker.web",
-        *CLIENT,
-    },
-    "broker.testing": {
-        "broker",
-        "broker.errors",
-        "broker.config",
-        "broker.rules",
-        "broker.store",
-        *CLIENT,
-    },
-    **{
-        name: {"broker.errors", "broker.config", "broker.rules", "broker.store", *CLIENT}
-        for name in CLIENT
-    },
-    "broker": {
-        "broker.errors",
-        "broker.config",
-        "broker.rules",
-        "broker.store",
-        "broker.producer",
-        *CLIENT,
-    },
+    "broker.store": STORE,
+    "broker.roles": STORE | {"broker.roles"},
+    **dict.fromkeys(CLIENT, STORE | CLIENT),
+    "broker.testing": STORE | CLIENT | {"broker"},
+    "broker.cli": FACE | {"broker.cli"},
+    "broker.cli.serve": FACE | {"broker.cli", "broker.roles", "broker.store"},
+    "broker.cli.up": FACE | {"broker.cli", "broker.roles", "broker.store.server"},
+    "broker.cli.children": {"broker.errors", "broker.cli", "broker.store.leash"},
+    "broker": STORE | CLIENT | {"broker.logs"},
     "workers": {"broker", "workers"},
-}
+}  # fmt: skip
 
 #: Foreign packages -> the only places that may import them.
 FOREIGN = {

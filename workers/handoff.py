@@ -16,7 +16,6 @@ from rq.job import Job, JobStatus
 
 from broker import FUNCTION, Invalid, Key, queue_name, rq_job_id
 from workers import run
-from workers.text import plain
 
 #: A hand-off is a key and two numbers: more is not read.
 DATA_BYTES_MAX = 16 * 1024
@@ -110,7 +109,7 @@ def _unpack(data: bytes) -> bytes:
 
 def _refusal(raw: Mapping[bytes, bytes], function: Any, instance: Any, options: Any) -> str:
     if function != FUNCTION:
-        return f"its function is {plain(str(function))[:100]!r}"
+        return f"its function is {str(function)[:100]!r}"
     if instance is not None or options:
         return "it carries an instance or options"
     for name in _FORBIDDEN:

@@ -7,8 +7,8 @@ import logging
 import os
 from collections.abc import Sequence
 
-from broker import Broker, Misconfigured, Unavailable, settings
-from workers import logs, registry
+from broker import Broker, Misconfigured, Unavailable, set_up_logs, settings
+from workers import registry
 from workers.inline import InlineWorker
 from workers.post import Post, connect
 from workers.worker import Worker
@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Serve one slot until told to stop; the exit code says whether it is of use to start again."""
     options = _options(argv)
     config = settings(namespace=options.namespace, node=options.node)
-    logs.set_up(config.log_level, config.log_format)
+    set_up_logs(config.log_level, config.log_format)
     try:
         registry.load(options.imports)
         spec = registry.find(options.engine)

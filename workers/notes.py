@@ -21,8 +21,6 @@ from rq.results import Result
 from rq.utils import now
 from rq.worker import WorkerStatus
 
-from workers.text import plain
-
 log = logging.getLogger("workers")
 
 #: How long RQ's notes on an ended attempt are tried to be thrown away.
@@ -75,9 +73,7 @@ class NotingWorker(rq.Worker):
                 return
             except Exception as failed:  # noqa: BLE001 - only notes
                 if time.monotonic() > deadline or self._stop_requested:
-                    log.warning(
-                        "worker %s: RQ's notes on %s stay: %s", self.name, plain(job.id), failed
-                    )
+                    log.warning("worker %s: RQ's notes on %r stay: %s", self.name, job.id, failed)
                     return
                 time.sleep(0.5)
 

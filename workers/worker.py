@@ -31,7 +31,6 @@ from workers.horse import fork
 from workers.notes import NotingWorker
 from workers.post import Post
 from workers.pulse import Pulse
-from workers.text import plain
 
 log = logging.getLogger("workers")
 
@@ -166,7 +165,7 @@ class Worker(NotingWorker):
         except NoSuchJobError:
             pass  # given up, and deleted, in between
         except (ValueError, TypeError) as wrong:
-            log.warning("worker %s: refused a hand-off: %s", self.name, plain(str(wrong))[:200])
+            log.warning("worker %s: refused a hand-off: %.200r", self.name, str(wrong))
         self.connection.lrem(queue.intermediate_queue_key, 1, taken)
         return None
 
@@ -177,7 +176,7 @@ class Worker(NotingWorker):
         assert isinstance(job, Handoff)
         why = job.refusal or job.misplaced(self.post.namespace, self.post.node, self.post.spec.name)
         if why or job.names is None:
-            log.warning("worker %s: refused the RQ job %s: %s", self.name, plain(job.id), why)
+            log.warning("worker %s: refused the RQ job %r: %s", self.name, job.id, why)
             self.forget(job, queue)
             return
         attempt = Attempt(self.post, self.pulse, self.name, job.names)

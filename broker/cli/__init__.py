@@ -96,7 +96,7 @@ def _unknown(name: str, known: list[str]) -> Exception:
 def _tell(error: Exception, name: str) -> int:
     """Say what went wrong in one line, and give the exit code."""
     from broker.cli.exits import USAGE, Exit, judge
-    from broker.cli.text import safe
+    from broker.text import safe
 
     is_plain = isinstance(error, Exit) or hasattr(error, "format_message")
     if not is_plain and os.environ.get("BROKER_LOG_LEVEL", "").lower() == "debug":

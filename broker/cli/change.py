@@ -10,8 +10,8 @@ from broker.cli.exits import ERROR, NOT_FOUND, REFUSED, UNKNOWN_RULES, USAGE, Ex
 from broker.cli.options import FormatOption, KeyArgument
 from broker.cli.output import Format
 from broker.cli.session import broker
-from broker.cli.text import safe, to_json
 from broker.errors import Invalid, NotFound
+from broker.text import safe, to_json
 
 if TYPE_CHECKING:
     from broker.client import Broker

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from broker.cli.output import Format, ago, instant, print_object
-from broker.cli.text import to_json
+from broker.text import to_json
 
 _TIMES = ("created_at", "placed_at", "started_at", "completed_at", "due", "guessed_at", "last_seen")
 #: Told by the key and the state already, or only of use to programs.

@@ -17,11 +17,11 @@ from broker.cli.output import Columns, Format, instant, note, print_list, warn
 from broker.cli.output import table_lines as lines_of
 from broker.cli.session import broker
 from broker.cli.table import Column
-from broker.cli.text import to_json
 from broker.errors import Gone, Invalid, NotFound
 from broker.outcome import Listed
 from broker.rules.record import to_json as record_json
 from broker.rules.replay import rev_order
+from broker.text import to_json
 
 if TYPE_CHECKING:
     from broker.client import Broker

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 from broker.cli.table import Column, render
-from broker.cli.text import safe, to_json
+from broker.text import safe, to_json
 
 
 class Format(StrEnum):

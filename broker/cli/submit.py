@@ -15,10 +15,10 @@ from broker.cli.lines import batches, opened
 from broker.cli.options import FormatOption
 from broker.cli.output import Format, note, print_list, warn
 from broker.cli.session import broker, check_seconds
-from broker.cli.text import safe, to_json
 from broker.errors import Invalid
 from broker.rules.state import COMPLETED
 from broker.submission import JSON_BYTES_MAX, encode_json
+from broker.text import safe, to_json
 
 if TYPE_CHECKING:
     from broker.client import Broker, Job

@@ -57,12 +57,12 @@ def up(
 
     The engines are those of broker.toml and of --import, else a demo set. The data stays in the data folder.
     """
-    from broker.cli.logs import set_up
     from broker.cli.signals import stop_orders
+    from broker.logs import set_up_logs
     from broker.store.server import PrivateRedis
 
     config = settings()
-    set_up(config.log_level, config.log_format)
+    set_up_logs(config.log_level, config.log_format)
     modules = imports or ([] if engines() else [DEMO_MODULE])
     names = [f"node-{chr(ord('a') + n)}" for n in range(nodes)]
     home = (folder or data_dir()).absolute()

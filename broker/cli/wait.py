@@ -11,9 +11,9 @@ from broker.cli.exits import JOB_FAILED, NOT_FOUND, Exit
 from broker.cli.options import FormatOption, KeyArgument
 from broker.cli.output import Format
 from broker.cli.session import broker, check_seconds
-from broker.cli.text import block, safe, to_json
 from broker.errors import JobFailed
 from broker.rules.state import COMPLETED
+from broker.text import block, safe, to_json
 
 if TYPE_CHECKING:
     from broker.client import Broker

@@ -9,7 +9,7 @@ from broker.cli.job import shown_state
 from broker.cli.options import FormatOption, KeyArgument
 from broker.cli.output import Format, ago, instant, print_fields
 from broker.cli.session import broker
-from broker.cli.text import safe, to_json
+from broker.text import safe, to_json
 
 
 def why(key: KeyArgument, output: FormatOption = Format.table) -> None:

@@ -14,8 +14,9 @@ from broker.cli.exits import Exit
 from broker.cli.session import broker
 from broker.config import settings
 from broker.errors import Misconfigured
+from broker.logs import set_up_logs
 
-SUPERVISOR, REGISTRY, LOGS = "workers.supervisor", "workers.registry", "workers.logs"
+SUPERVISOR, REGISTRY = "workers.supervisor", "workers.registry"
 SLOTS_MAX = 1_024
 
 
@@ -46,7 +47,7 @@ def worker(
 ) -> None:
     """Run this node's worker processes until Ctrl-C or SIGTERM; jobs in hand are finished first."""
     config = settings(node=node)
-    import_module(LOGS).set_up(config.log_level, config.log_format)
+    set_up_logs(config.log_level, config.log_format)
     registry = import_module(REGISTRY)
     known = registry.load(imports or [])
     specs = [registry.find(name) for name in dict.fromkeys(engine or known)]

@@ -113,7 +113,8 @@ def test_a_wrong_flag_or_name_is_told(nodes, node, flag):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"node": "Node A"}, {"name": ""}, {"name": "w" * 65}, {"engine": ""}, {"engine": "e" * 65}]
+    "wrong",
+    [{"node": "Node A"}, {"name": ""}, {"name": "w" * 65}, {"engine": ""}, {"engine": "e" * 65}],
 )
 def test_a_beat_with_a_wrong_name_is_told(wrong):
     with pytest.raises(Invalid):

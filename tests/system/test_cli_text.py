@@ -10,7 +10,7 @@ import pytest
 
 from broker.cli.lines import batches
 from broker.cli.table import Column, cells, fit, render
-from broker.cli.text import block, safe, to_json
+from broker.text import block, safe, to_json
 
 HOSTILE = (
     "\x1b[2J\x1b]0;title\x07 \x9b31m \x7f \u202eevil\u202c \u2066x\u2069 \u2028 \r\n\t\0 \ud800 "

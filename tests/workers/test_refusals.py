@@ -144,7 +144,7 @@ def test_a_hand_off_that_cannot_be_read(fleet, worker, data, evil):
         mapping={"data": zlib.compress(data), "created_at": "yesterday", "status": "odd"},
     )
     fleet.rq.rpush(fleet.queue("echo").key, evil)
-    refused(fleet, worker, evil, f"refused the RQ job {evil}")
+    refused(fleet, worker, evil, f"refused the RQ job {evil!r}")
     assert "\x1b[2J" not in worker.log.read_text()
     assert "\u202e" not in worker.log.read_text()
 

@@ -1,4 +1,4 @@
-"""The log of a worker: stdlib's, one line for each record, and no terminal obeys it."""
+"""The log of a process of ours: stdlib's, one line for each record, and no terminal obeys it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import sys
 import pytest
 
 from tests.workers.fleet import ROOT
-from workers.text import plain
 
-CODE = "from workers import logs; logs.set_up('info', {form!r}); import logging; log = logging.getLogger('workers'); "
+CODE = (
+    "from broker import set_up_logs; set_up_logs('info', {form!r}); "
+    "import logging; log = logging.getLogger('workers'); "
+)
 
 
 def said(form, statement):
@@ -46,17 +48,3 @@ def test_rq_tells_only_what_is_wrong():
     )
     [line] = said("text", statement)
     assert "odd" in line
-
-
-@pytest.mark.parametrize(
-    "text,shown",
-    [
-        ("naïve", "naïve"),
-        ("a\tb", "a\\tb"),
-        ("\u202e", "\\u202e"),
-        ("\x9b", "\\x9b"),
-        ("\ud800", "\\ud800"),
-    ],
-)
-def test_plain_text(text, shown):
-    assert plain(text) == shown

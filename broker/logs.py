@@ -1,7 +1,7 @@
-"""Logging of worker processes: stdlib loggers only, structlog as the formatter.
+"""Logging of everything that runs: stdlib loggers, structlog as their formatter, one line for each record, to stderr.
 
-structlog's own loggers keep a lock for each file that survives a fork in whatever state it was; the standard library
-resets its locks in the child.
+structlog's own loggers keep a lock that survives a fork in whatever state it was, and would hang a horse; the standard
+library resets its locks in the child. Ids and errors come from outside: no line obeys a terminal.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 
 import structlog
 
-from workers.text import plain
+from broker.text import safe
 
 
-def set_up(level: str, form: str) -> None:
-    """One line for each record, to stderr: `form` is `text` or `json`."""
+def set_up_logs(level: str, form: str) -> None:
+    """`level` as in BROKER_LOG_LEVEL; `form` is `text` or `json` (BROKER_LOG_FORMAT)."""
     shared: list[Any] = [
-        _plain,
+        _safe,
         structlog.stdlib.add_log_level,
         structlog.stdlib.ExtraAdder(),
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -43,10 +43,7 @@ def set_up(level: str, form: str) -> None:
     logging.getLogger("rq").setLevel(logging.WARNING)  # it tells of each job in three lines
 
 
-def _plain(
-    logger: object, method: str, event: MutableMapping[str, Any]
-) -> MutableMapping[str, Any]:
-    """Ids of jobs come from outside: whatever a line tells, it obeys no terminal."""
+def _safe(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     del logger, method
-    event["event"] = plain(str(event["event"]))
+    event["event"] = safe(event["event"])
     return event
