@@ -35,6 +35,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 class _Slot:
     """One slot of one engine, and the process that serves it now."""
 
+    node: str
     engine: str
     number: int
     process: subprocess.Popen[bytes] | None = None
@@ -45,7 +46,7 @@ class _Slot:
 
     @property
     def name(self) -> str:
-        return f"{self.engine}[{self.number}]"
+        return f"{self.node}/{self.engine}[{self.number}]"
 
 
 class Supervisor:
@@ -71,7 +72,9 @@ class Supervisor:
         self._url = url
         self._namespace = namespace
         self._slots = [
-            _Slot(spec.name, number) for spec in engines for number in range(slots or spec.slots)
+            _Slot(node, spec.name, number)
+            for spec in engines
+            for number in range(slots or spec.slots)
         ]
         self._stops = 0  #: signals to stop so far
         self._forwarded = 0

@@ -11,6 +11,7 @@ import json
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,10 +19,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from broker import Broker
 from broker.cli.exits import ERROR, Exit
 from broker.config import data_dir, engines, settings
 
 if TYPE_CHECKING:
+    from broker.cli.children import Children
     from broker.config import Settings
     from broker.store.server import PrivateRedis
 
@@ -31,6 +34,10 @@ NODES_MAX = 26
 #: A command that looks whether we run holds the lock for a moment; only after so many seconds somebody else has it.
 LOCK_SECONDS = 1.0
 LOOK_SECONDS = 0.2
+#: How long the workers may take to come up before the fleet is called running all the same.
+READY_SECONDS_MAX = 20.0
+#: They are all there when none came for so long.
+SETTLED_SECONDS = 0.5
 
 
 def up(
@@ -75,6 +82,7 @@ def up(
         with _told(home, redis, config), _roles(redis.url, config, stop.event) as failed:
             try:
                 children.start()
+                _wait_for_workers(redis.url, config, names, children, stop.event)
                 _print_where(home, redis, names)
                 while not stop.event.wait(LOOK_SECONDS):
                     children.look()
@@ -165,6 +173,25 @@ def _roles(url: str, config: Settings, stop: threading.Event) -> Iterator[list[B
         finally:
             end.set()
             thread.join()
+
+
+def _wait_for_workers(
+    url: str, config: Settings, nodes: Sequence[str], children: Children, stop: threading.Event
+) -> None:
+    """Until every node has workers and no more of them come: the first submit must find its engine."""
+    deadline = time.monotonic() + READY_SECONDS_MAX
+    counts: dict[str, int] = {}
+    with Broker.from_url(url, namespace=config.namespace) as broker:
+        while time.monotonic() < deadline and not stop.wait(SETTLED_SECONDS):
+            children.look()
+            before, counts = counts, _beating(broker, config.budgets.suspect_ms)
+            if counts == before and counts.keys() >= set(nodes):
+                return
+
+
+def _beating(broker: Broker, suspect_ms: int) -> dict[str, int]:
+    """How many workers of each node beat."""
+    return Counter(worker.node for worker in broker.workers() if worker.silent_ms <= suspect_ms)
 
 
 def _print_where(home: Path, redis: PrivateRedis, nodes: Sequence[str]) -> None:

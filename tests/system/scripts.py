@@ -11,8 +11,8 @@ ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "scripts"
 
 
-def load(name: str) -> ModuleType:
-    """`scripts/<name>.py` as a module."""
-    if str(SCRIPTS) not in sys.path:
-        sys.path.append(str(SCRIPTS))
+def load(folder: str, name: str) -> ModuleType:
+    """`scripts/<folder>/<name>.py` as a module."""
+    if str(SCRIPTS / folder) not in sys.path:
+        sys.path.append(str(SCRIPTS / folder))
     return importlib.import_module(name)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.system.scripts import ROOT, SCRIPTS, load
 
-tools = load("_bench_tools")
+tools = load("_bench", "tools")
 
 NAMES = [
     "record_bytes", "record_bytes_used", "entry_bytes", "entry_bytes_used", "job_bytes_used",
@@ -28,7 +28,7 @@ LARGE = {"removal_growth", "removal_at_1e5"}
 
 @pytest.mark.timeout(300)
 def test_quick_json_gives_every_figure_by_name() -> None:
-    argv = [sys.executable, str(SCRIPTS / "_bench.py"), "--quick", "-o", "json"]
+    argv = [sys.executable, str(SCRIPTS / "_bench"), "--quick", "-o", "json"]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     ran = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=280, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")

@@ -19,12 +19,12 @@ import pytest
 from broker import Broker
 from tests.system.scripts import ROOT, SCRIPTS, load
 
-DEMO = SCRIPTS / "_demo.py"
+DEMO = SCRIPTS / "_demo"
 END_SECONDS_MAX = 15.0
 
-files = load("_demo_files")
-stories = load("_demo_stories")
-work = load("_demo_work")
+files = load("_demo", "files")
+stories = load("_demo", "stories")
+work = load("_demo", "work")
 
 ODD = {
     b"a b.txt": b"one two\nthree",
@@ -59,7 +59,7 @@ def odd(tmp_path: Path) -> Path:
 
 
 class Demo:
-    """`scripts/_demo.py` in a process of its own; what it starts can be told by a mark in its environment."""
+    """`scripts/_demo` in a process of its own; what it starts can be told by a mark in its environment."""
 
     def __init__(self, folder: Path) -> None:
         self._mark = f"DEMO_TEST_MARK={uuid.uuid4().hex}"

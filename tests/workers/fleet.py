@@ -99,8 +99,8 @@ class Fleet:
     def supervise(self, *specs, node=NODE, slots=None, inline=False):
         """`broker worker` without the command line: `specs` are pairs of engine and slots."""
         code = (
-            "import sys; from workers import logs, EngineSpec; "
-            "from workers.supervisor import Supervisor; logs.set_up('info', 'text'); "
+            "import sys; from broker import set_up_logs; from workers import EngineSpec; "
+            "from workers.supervisor import Supervisor; set_up_logs('info', 'text'); "
             f"specs = [EngineSpec(name, None, slots) for name, slots in {list(specs)!r}]; "
             f"sys.exit(Supervisor({node!r}, specs, slots={slots!r}, inline={inline!r}, "
             f"imports=['tests.workers.engines'], url={self.url!r}, namespace={self.namespace!r}).run())"

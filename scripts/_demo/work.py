@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _demo_files import Facts, Found, facts_of
-from _demo_fleet import Failed, Fleet
+from files import Facts, Found, facts_of
+from fleet import Failed, Fleet
 
 from broker import Broker, BrokerError, Key, Record
 from broker.cli.table import Column, render

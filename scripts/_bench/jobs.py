@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from _bench_rq import Bare
-from _bench_tools import Row, in_turns, ratios, timed
+from bare_rq import Bare
+from tools import Row, in_turns, ratios, timed
 
 from broker import Broker, Misconfigured
 from broker.store.server import leashed
@@ -61,7 +61,7 @@ def rows(url: str, *, rounds: int) -> list[Row]:
         running(
             [*broker, "serve"],
             [*broker, "worker", "--engine", "noop", "--slots", "1", "--import", "bench_engines"],
-            [sys.executable, "_bench_rq.py", url],
+            [sys.executable, "bare_rq.py", url],
             environment=environment,
         ),
         Broker.from_url(url, namespace=NAMESPACE, node="bench") as ours,

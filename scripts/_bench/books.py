@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from _bench_tools import SEED, Row, in_turns, ratios, timed
+from tools import SEED, Row, in_turns, ratios, timed
 
 from broker.rules.event import Remove, Report
 from broker.rules.key import Key

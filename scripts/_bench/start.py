@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from _bench_books import fill
-from _bench_tools import Row, in_turns, ratios, timed
+from books import fill
+from tools import Row, in_turns, ratios, timed
 
 from broker.store.store import Store
 from broker.store.view import View

@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from _demo_files import LEFT_OUT, Found, find_files
-from _demo_fleet import Failed, Fleet
-from _demo_stories import Told, lies, read_stories, tell
-from _demo_work import (
+from files import LEFT_OUT, Found, find_files
+from fleet import Failed, Fleet
+from stories import Told, lies, read_stories, tell
+from work import (
     CHANGED,
     ENGINES,
     RIGHT,
@@ -35,7 +35,7 @@ from broker import BrokerError
 from broker.cli.output import terminal_width
 from broker.text import safe
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 NODES = 2
 FILES_MAX = 1_000
 

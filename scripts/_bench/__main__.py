@@ -16,11 +16,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
-import _bench_books
-import _bench_jobs
-import _bench_merge
-import _bench_start
-from _bench_tools import SEED, Row
+import start
+from tools import SEED, Row
 
 from broker import BrokerError
 from broker.cli.table import Column, render
@@ -76,12 +73,10 @@ def measure(*, quick: bool = False) -> Iterator[list[Row]]:
         tempfile.TemporaryDirectory(prefix="fleet-broker-bench-") as folder,
         PrivateRedis(Path(folder), options=options) as redis,
     ):
-        yield from _bench_merge.rows(
-            redis.url, unquote(redis.url.removeprefix("unix://")), turns=merge
-        )
-        yield from _bench_books.rows(redis.url, turns=books, quick=quick)
-        yield _bench_start.rows(redis.url, turns=starts)
-        yield _bench_jobs.rows(redis.url, rounds=jobs)
+        yield from merge.rows(redis.url, unquote(redis.url.removeprefix("unix://")), turns=merge)
+        yield from books.rows(redis.url, turns=books, quick=quick)
+        yield start.rows(redis.url, turns=starts)
+        yield jobs.rows(redis.url, rounds=jobs)
 
 
 def table(rows: Sequence[Row]) -> list[str]:

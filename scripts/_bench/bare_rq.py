@@ -1,6 +1,6 @@
 """Bare RQ, for comparison: its own worker, as it comes; and the queue it works on.
 
-Run as a program, it is that worker: `_bench_rq.py URL`.
+Run as a program, it is that worker: `bare_rq.py URL`.
 """
 
 from __future__ import annotations
@@ -37,9 +37,7 @@ class Bare:
             call("bench_engines.bare_noop", (number,), result_ttl=0, timeout=-1)
             for number in range(jobs - 1)
         ]
-        self._queue.enqueue_many(
-            [*block, call("_bench_rq.signal_done", (self._url,), result_ttl=0)]
-        )
+        self._queue.enqueue_many([*block, call("bare_rq.signal_done", (self._url,), result_ttl=0)])
         if self._client.blpop([DONE], timeout=120) is None:
             raise TimeoutError("the bare worker does not work")
 

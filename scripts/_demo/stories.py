@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _demo_fleet import HERE, Failed, command
+from fleet import HERE, Failed, command
 
 from broker import Broker
 from broker.rules.record import PROJECTION
 
-FOLDER = HERE / "stories"
+FOLDER = HERE.parent / "stories"
 REPORT_SECONDS_MAX = 60
 
 
