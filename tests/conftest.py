@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+import redis
 from hypothesis import HealthCheck, settings
 
 from broker import Broker
@@ -56,9 +57,12 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRe
     server.stop()
 
 
-@pytest.fixture(scope="session")
-def redis_url(redis_server: PrivateRedis) -> str:
-    return redis_server.url
+@pytest.fixture(scope="module")
+def redis_url(redis_server: PrivateRedis) -> Iterator[str]:
+    """Each module begins on an empty Redis: looking through all keys stays quick."""
+    yield redis_server.url
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.flushall()
 
 
 @pytest.fixture
