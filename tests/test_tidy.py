@@ -193,3 +193,15 @@ def test_only_the_loop_and_the_waiters_sleep() -> None:
         if within(name, "workers") or name in sleepers:
             continue
         assert "time.sleep(" not in text_of(path), f"{name} sleeps"
+
+
+def test_the_docs_tell_every_rule() -> None:
+    """The names are part of the API: what the merge can answer stands in its table."""
+    said = "".join(text_of(path) for path in sorted((ROOT / "broker/rules").glob("*.py")))
+    rules = set(
+        re.findall(r'(?:applied|refused|duplicate|buried|return)\(?\s*"([a-z_]{4,})"', said)
+    )
+    rules |= set(re.findall(r'_(?:change|offer|end)\(\w+, event,(?: scene,)? "(\w+)"', said))
+    told = set(re.findall(r"`(\w+)`", text_of(ROOT / "docs/merge.md")))
+    assert len(rules) > 25
+    assert rules <= told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import tomllib
@@ -11,6 +12,7 @@ import pytest
 
 from broker import Broker, Holder, WorkerInfo
 from broker.rules.event import Place
+from tests.system.machine import Machine
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -100,3 +102,46 @@ def test_the_engine_of_the_readme_is_one(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "broker.toml").write_text(table)
     monkeypatch.setenv("BROKER_CONFIG", str(tmp_path / "broker.toml"))
     assert engines()["checksum"].slots == tomllib.loads(table)["engines"]["checksum"]["slots"] == 2
+
+
+def test_the_reports_of_the_readme_are_answered_as_it_says(broker: Broker) -> None:
+    [shell] = [block for block in blocks("sh") if "broker report" in block]
+    events = [json.loads(line) for line in re.findall(r"'({.*})'", shell)]
+    assert [outcome.rule for outcome in broker.report_many(events)] == [
+        "first_sighting",
+        "stale_seq",
+    ]
+
+
+def python(word: str) -> str:
+    [block] = [block for block in blocks("python") if word in block]
+    return block
+
+
+@pytest.fixture
+def here(redis_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The environment that leads to this test's namespace."""
+    found = {"REDIS_URL": redis_url, "BROKER_NAMESPACE": namespace, "BROKER_NODE": "desk"}
+    for name, value in found.items():
+        monkeypatch.setenv(name, value)
+    return found
+
+
+def test_the_producer_of_the_readme_reports_a_job(broker: Broker, here: dict[str, str]) -> None:
+    exec(python("JobEvents"), {})
+    [listed] = broker.jobs()
+    assert (listed.record.state, listed.record.node, listed.record.seq) == ("completed", "desk", 4)
+
+
+def test_the_fleet_of_the_readme_runs_its_jobs(
+    tmp_path: Path, here: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "my_engines.py").write_text(python("@engine"))
+    machine = Machine(tmp_path)
+    try:
+        machine.start("serve", **here)
+        machine.start("worker", "--node", "gpu-1", "--import", "my_engines", **here)
+        exec(python("priority=10"), {})
+    finally:
+        machine.close()
+    assert capsys.readouterr().out.splitlines() == ["{'width': 120}"]
