@@ -9,13 +9,12 @@ from typing import Any, cast
 
 from broker.errors import Damaged, Invalid, Unavailable
 from broker.rules.event import Event, RemovePair, Report, arguments
-from broker.rules.key import Key
+from broker.rules.key import Key, encode
 from broker.rules.ledger import Bounds
 from broker.rules.record import Record
 from broker.rules.verdict import Answer
 from broker.store.connection import redis_errors
 from broker.store.decode import read_record
-from broker.store.keys import OriginKeys
 from broker.store.refusal import Refusal, read_refusal
 from broker.store.store import Store
 
@@ -165,25 +164,20 @@ class View:
         except ValueError as wrong:
             raise Damaged(f"{name} holds no JSON: {wrong}") from None
 
-    def keys(self, origin: str) -> list[Key]:
-        """Every record of an origin, by id."""
-        return list(self._members(self._store.keys.of(origin), origin, "-", "+"))
-
     def shared(self, origin: str, id: str) -> list[Key]:
-        """Every record that shares (origin, id), in the order of `ids`."""
-        pair = RemovePair(origin=origin, id=id).pair
-        return list(self._members(self._store.keys.of(origin), origin, f"[{pair}/", f"({pair}0"))
+        """Every record that shares (origin, id), in the order of `ids`.
 
-    def _members(self, books: OriginKeys, origin: str, low: str, high: str) -> Iterator[Key]:
-        """Page by the last member: unlike paging by rank, that loses none when others come and go."""
+        Paged by the last member: unlike paging by rank, that loses none when others come and go.
+        """
+        ids, pair = self._store.keys.of(origin).ids, encode(id)
+        low, high = f"[{pair}/", f"({pair}0"  # `0` follows `/`: all that begin with `id/`
+        found: list[Key] = []
         while True:
             with redis_errors():
-                found = self._store.client.zrangebylex(books.ids, low, high, 0, PAGE)
-            page = cast("list[bytes]", found)
-            for member in page:
-                yield Key.of_member(origin, member.decode())
+                page = cast("list[bytes]", self._store.client.zrangebylex(ids, low, high, 0, PAGE))
+            found += [Key.of_member(origin, member.decode()) for member in page]
             if len(page) < PAGE:
-                return
+                return found
             low = f"({page[-1].decode()}"
 
     def origins(self) -> list[str]:

@@ -81,7 +81,7 @@ def test_a_broad_removal_reads_again_when_a_sibling_came_meanwhile(view, calls, 
     monkeypatch.setattr(view, "shared", late)
     [answer] = view.apply([pair()])
     assert (answer.outcome, answer.rule) == ("applied", "removed")
-    assert view.keys(ORIGIN) == []
+    assert shared(ORIGIN, "7") == []
     assert calls == [1, 1, 1, 1, 1, 1]  # three reports; the removal: again, again, done
 
 
@@ -94,9 +94,9 @@ def test_a_broad_removal_that_never_catches_up_says_so(view, monkeypatch):
 
 def test_listings_page_by_member(view, monkeypatch):
     monkeypatch.setattr(view_module, "PAGE", 7)
-    expected = [key(f"{number:02}") for number in range(30)]
+    expected = [key("7", run=f"{number:02}") for number in range(30)]
     view.apply([report(key=one) for one in reversed(expected)])
-    assert view.keys(ORIGIN) == expected
+    assert view.shared(ORIGIN, "7") == expected
     assert [record.state for record in view.get_many(expected)] == ["running"] * 30
     assert view.get_many([key("no")]) == [None]
 

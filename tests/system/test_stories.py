@@ -10,6 +10,7 @@ import pytest
 from broker.reporting import report_many
 from broker.rules.ledger import Ledger
 from broker.rules.wire import parse_line
+from broker.store.scan import scan
 from broker.store.view import View
 
 STORIES = Path(__file__).parents[2] / "scripts" / "stories"
@@ -71,8 +72,8 @@ def test_the_script_tells_it(name, batched, store):
         else [outcome for event in events for outcome in report_many(view, [event])]
     )
     assert [{"outcome": each.outcome, "rule": each.rule} for each in outcomes] == answers
-    keys = [key for origin in origins(lines) for key in view.keys(origin)]
-    left = [job(key, view.get(key)) for key in keys]
+    pages = [page for origin in origins(lines) for page in scan(store, origin)]
+    left = [job(key, record) for page in pages for key, record in page.items()]
     assert by_key(left) == by_key(jobs)
 
 
