@@ -18,7 +18,7 @@ from broker.errors import Unavailable
 #: Pause after the first failure and the longest one, in seconds: at most 20 tries a second, at least one each 2 s.
 PAUSE_SECONDS_MIN = 0.05
 PAUSE_SECONDS_MAX = 2.0
-#: A bell that rings without end does not make a role spin: so many steps a second at most while there is no work.
+#: A bell that rings without end does not make a role spin: after a step without work the next one comes no earlier.
 REST_SECONDS = 0.002
 #: The same error of a role is told again only after so many seconds.
 REPEAT_SECONDS = 60.0
@@ -64,8 +64,10 @@ class Loop:
                 self._back_off()
 
     def _rest(self) -> None:
+        begun = time.monotonic()
         rang = self._bell is not None and self._bell(self._pace_seconds)
-        self._stop.wait(REST_SECONDS if rang else self._pace_seconds)
+        rest_seconds = REST_SECONDS if rang else self._pace_seconds
+        self._stop.wait(max(0.0, begun + rest_seconds - time.monotonic()))
 
     def _back_off(self) -> None:
         doubled = max(PAUSE_SECONDS_MIN, self._pause_seconds * 2)

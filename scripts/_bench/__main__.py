@@ -14,8 +14,12 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import unquote
 
+import books
+import jobs
+import merge
 import start
 from tools import SEED, Row
 
@@ -23,8 +27,17 @@ from broker import BrokerError
 from broker.cli.table import Column, render
 from broker.store.server import PrivateRedis, find_server
 
-#: Turns of (merge, books, starts) and rounds of jobs.
-TURNS, TURNS_QUICK = (40, 10, 20, 8), (2, 2, 2, 1)
+
+class Turns(NamedTuple):
+    """How often each part is measured."""
+
+    merge: int
+    books: int
+    start: int
+    jobs: int
+
+
+TURNS, TURNS_QUICK = Turns(40, 10, 20, 8), Turns(2, 2, 2, 1)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -67,16 +80,18 @@ def measure(*, quick: bool = False) -> Iterator[list[Row]]:
     for name in list(os.environ):  # what a user set must not be measured
         if name.startswith(("BROKER_", "REDIS_URL")):
             del os.environ[name]
-    merge, books, starts, jobs = TURNS_QUICK if quick else TURNS
+    turns = TURNS_QUICK if quick else TURNS
     options = {"appendonly": "no", "save": ""}
     with (
         tempfile.TemporaryDirectory(prefix="fleet-broker-bench-") as folder,
         PrivateRedis(Path(folder), options=options) as redis,
     ):
-        yield from merge.rows(redis.url, unquote(redis.url.removeprefix("unix://")), turns=merge)
-        yield from books.rows(redis.url, turns=books, quick=quick)
-        yield start.rows(redis.url, turns=starts)
-        yield jobs.rows(redis.url, rounds=jobs)
+        yield from merge.rows(
+            redis.url, unquote(redis.url.removeprefix("unix://")), turns=turns.merge
+        )
+        yield from books.rows(redis.url, turns=turns.books, quick=quick)
+        yield start.rows(redis.url, turns=turns.start)
+        yield jobs.rows(redis.url, rounds=turns.jobs)
 
 
 def table(rows: Sequence[Row]) -> list[str]:
