@@ -24,13 +24,15 @@ class Handoff:
         self._queues: dict[tuple[str, str], Queue] = {}
 
     def enqueue(self, key: Key, record: Record) -> bool:
-        """Hand over a placed attempt; whether it was not there yet. However often it is called, RQ holds it once."""
+        """Hand over a placed attempt; whether it was not there yet. However often it is called, it waits once."""
+        queue = self._queue(record.node, key.engine)
+        id = rq_job_id(self._namespace, key, record.created_at, record.attempt)
         try:
             with redis_errors():
-                self._queue(record.node, key.engine).enqueue_call(
+                queue.enqueue_call(
                     FUNCTION,
                     args=(str(key), record.created_at, record.attempt),
-                    job_id=rq_job_id(self._namespace, key, record.created_at, record.attempt),
+                    job_id=id,
                     unique=True,
                     timeout=-1,  # our workers keep the job's own timeout
                     result_ttl=0,
@@ -38,7 +40,18 @@ class Handoff:
                     description=str(key),
                 )
         except DuplicateJobError:
-            return False
+            return self._push_again(queue, id)
+        return True
+
+    def _push_again(self, queue: Queue, id: str) -> bool:
+        """RQ may know an attempt that stands in no queue: whoever took it died before it said start.
+
+        Where it is about to start all the same, the second who takes it is refused.
+        """
+        with redis_errors():
+            if self._client.lpos(queue.key, id) is not None:
+                return False
+            queue.push_job_id(id)
         return True
 
     def _queue(self, node: str, engine: str) -> Queue:

@@ -226,6 +226,19 @@ def test_a_placed_job_that_does_not_start_is_handed_over_again(fleet):
     assert fleet.handed_over("node-a") == [str(key)]
 
 
+def test_a_hand_off_that_a_worker_took_and_never_began_is_handed_over_again(fleet):
+    fleet.workers_of("node-a")
+    key = fleet.submit("7")
+    dispatcher = fleet.dispatcher(budgets=Budgets(guess_ms=60_000, start_ms=0))
+    settle(dispatcher)
+    queue = fleet.queue("node-a")
+    fleet.store.client.lmove(queue.key, queue.intermediate_queue_key)  # and there it died
+
+    dispatcher.step()
+    dispatcher.step()
+    assert fleet.handed_over("node-a") == [str(key)]
+
+
 def test_what_has_started_is_not_handed_over_again(fleet):
     fleet.workers_of("node-a")
     key = fleet.submit("7")
