@@ -155,9 +155,9 @@ class Supervisor:
                 slot.process.send_signal(signal.SIGTERM)
 
     def _pause(self) -> float:
-        """How long nothing is due."""
+        """How long nothing is due: no slot is started any more once it stops, and an end comes with its signal."""
         due = [slot.start_at for slot in self._slots if not slot.process and not slot.given_up]
-        return max(0.0, min(due, default=float("inf")) - time.monotonic()) if due else 60.0
+        return max(0.0, min(due) - time.monotonic()) if due and not self._stops else 60.0
 
     def _kill(self) -> None:
         """On the way out by an error of our own: nothing is left behind."""

@@ -8,6 +8,8 @@ import time
 from collections import Counter
 
 from tests.workers.fleet import ROOT, alive, until
+from workers.engine import EngineSpec
+from workers.supervisor import Supervisor
 
 
 def kinds(fleet, supervisor):
@@ -57,6 +59,13 @@ def test_asked_twice_it_ends_them(fleet):
     supervisor.send_signal(signal.SIGTERM)
     assert supervisor.wait(10) == 0
     assert job.record().reason == "shutdown"
+
+
+def test_it_does_not_spin_while_it_waits_for_the_last_job():
+    supervisor = Supervisor("n1", [EngineSpec("nap", None, slots=2)])
+    supervisor._slots[0].process = "still at its job"
+    supervisor._stops = 1
+    assert supervisor._pause() > 1
 
 
 def test_nothing_outlives_a_killed_supervisor(fleet, tmp_path):
