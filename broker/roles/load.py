@@ -113,11 +113,11 @@ class Load:
         """How many jobs a node carries, of all engines, ours and reported ones."""
         return self._jobs[node]
 
-    def taken(self, silent: Collection[str]) -> Counter[Slot]:
-        """The slots that jobs hold. A worker among the `silent` ones offers no slot, so its job holds none."""
+    def taken(self, alive: Collection[str]) -> Counter[Slot]:
+        """The slots that jobs hold. A worker that is not among the `alive` ones offers none, so its job holds none."""
         taken = Counter(self._slots)
         for (node, engine, worker), count in self._workers.items():
-            if worker not in silent:
+            if worker in alive:
                 taken[node, engine] += count
         return taken
 

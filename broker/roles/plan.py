@@ -15,14 +15,13 @@ from broker.store.nodes import NodeSeen
 
 def node_loads(load: Load, fleet: Iterable[NodeSeen], suspect_ms: int) -> dict[str, NodeLoad]:
     """The nodes by name, each with its slots (of workers with a fresh beat) and what it carries."""
-    silent: set[str] = set()
+    alive: set[str] = set()
     nodes = {}
     for seen in fleet:
         slots: Counter[str] = Counter()
         for worker in seen.workers:
-            if worker.silent_ms > suspect_ms:
-                silent.add(worker.name)
-            else:
+            if worker.silent_ms <= suspect_ms:
+                alive.add(worker.name)
                 slots[worker.engine] += worker.slots
         nodes[seen.name] = NodeLoad(
             name=seen.name,
@@ -32,7 +31,7 @@ def node_loads(load: Load, fleet: Iterable[NodeSeen], suspect_ms: int) -> dict[s
             models=seen.models,
             open=not seen.flag and seen.silent_ms <= suspect_ms,
         )
-    for (node, engine), count in load.taken(silent).items():
+    for (node, engine), count in load.taken(alive).items():
         if node in nodes:
             nodes[node].taken[engine] = count
     return nodes

@@ -55,6 +55,20 @@ def test_the_job_of_a_silent_worker_holds_no_slot_of_its_successor(fleet):
     assert fleet.node_of(second) == "node-a"
 
 
+def test_nor_does_that_of_a_worker_nobody_remembers(fleet):
+    fleet.workers_of("node-a")
+    first, second = fleet.submit_many(range(2))
+    dispatcher = fleet.dispatcher()
+    settle(dispatcher)
+    fleet.start(first)
+    fleet.nodes.remove("node-a")
+    fleet.workers[0] = replace(fleet.workers[0], name="successor")
+    fleet.beat()
+
+    assert settle(dispatcher) == 1
+    assert fleet.node_of(second) == "node-a"
+
+
 # --- what happens meanwhile -------------------------------------------------------------------------------------
 
 

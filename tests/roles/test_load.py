@@ -85,7 +85,7 @@ def test_guesses_count_by_what_they_replaced_and_those_of_reports_as_nothing():
     load.put(key("3"), record("running", kind=REPORTED, node="node-a"), NOW)
 
     assert load.carried("node-a") == 2
-    assert load.taken(()) == {("node-a", "echo"): 1}
+    assert load.taken({"w1"}) == {("node-a", "echo"): 1}
 
 
 def test_an_ended_job_is_nothing():
@@ -95,7 +95,7 @@ def test_an_ended_job_is_nothing():
 
     assert len(load) == 0
     assert load.carried("node-a") == 0
-    assert not load.taken(())
+    assert not load.taken({"w1"})
 
 
 def test_a_job_held_back_is_offered_again_when_its_time_comes():
