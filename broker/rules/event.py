@@ -233,7 +233,6 @@ class Prune:
     by: str = "janitor"
 
 
-ByLeader = Place | Unplace | Guess | Requeue | Lost | Prune
 Attempted = (
     Submit | Place | Start | Reassert | Finish | Unplace | Guess | Requeue | Lost | Intent | Prune
 )

@@ -10,7 +10,7 @@ from broker.rules.state import RUNNING
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """How long silence may last, in milliseconds. Tests scale all of them together."""
+    """How long silence may last, in milliseconds."""
 
     beat_ms: int = 1_000  #: a worker says that it lives
     suspect_ms: int = 3_000  #: silent for so long: shown as `?`
@@ -20,10 +20,6 @@ class Budgets:
     stop_ms: int = 5_000  #: from a cancel or timeout to the kill
     stale_ms: int = 300_000  #: a reported job nobody speaks of
     brake_ms: int = 60_000  #: how long a fleet-wide silence stays unjudged
-
-    def scaled(self, factor: float) -> Budgets:
-        """All budgets times `factor`, at least 1 ms each."""
-        return Budgets(*(max(1, round(getattr(self, name) * factor)) for name in self.__slots__))
 
 
 def suspect(record: Record, beaten_at: int, now: int, budgets: Budgets) -> bool:

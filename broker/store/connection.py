@@ -1,4 +1,4 @@
-"""The way to Redis: one client for commands, one for blocking reads, Redis's clock, and its errors in our words."""
+"""The way to Redis: the client, Redis's clock, and its errors in our words."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ RETRIES = 2
 CONNECT_SECONDS_MAX = 1.0
 #: Two re-sends end within 10 s, inside the answers' memory.
 ANSWER_SECONDS_MAX = 3.0
-#: A blocking read may block for so long; its socket waits a little more.
-BLOCK_SECONDS_MAX = 5.0
 
 VERSION_MIN = (7, 0)
 
@@ -39,22 +37,13 @@ _NOT_NOW = (
 
 
 def connect(url: str) -> redis.Redis:
-    """A client for commands. Does not talk to the server yet; raises Misconfigured for a bad url."""
-    return _client(url, socket_timeout=ANSWER_SECONDS_MAX)
-
-
-def connect_blocking(url: str) -> redis.Redis:
-    """A client for blocking reads: its socket outwaits the block."""
-    return _client(url, socket_timeout=BLOCK_SECONDS_MAX + ANSWER_SECONDS_MAX)
-
-
-def _client(url: str, socket_timeout: float) -> redis.Redis:
+    """A client. Does not talk to the server yet; raises Misconfigured for a bad url."""
     try:
         return redis.Redis.from_url(
             url,
             decode_responses=False,
             socket_connect_timeout=CONNECT_SECONDS_MAX,
-            socket_timeout=socket_timeout,
+            socket_timeout=ANSWER_SECONDS_MAX,
             retry=Retry(ExponentialWithJitterBackoff(base=0.05, cap=0.5), RETRIES),
         )
     except ValueError as wrong:
