@@ -49,7 +49,7 @@ class Keys:
 
     @property
     def workers(self) -> str:
-        """Zset: worker by ms of its last beat; a dead one goes with its node's reaping."""
+        """Zset: worker by ms of its last beat; forgotten after 24 h without one, or with its node."""
         return f"{self.namespace}:workers"
 
     def node(self, node: str) -> str:

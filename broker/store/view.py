@@ -1,4 +1,4 @@
-"""The records: applies events through `merge.lua`, and reads what it left. The only writer of records."""
+"""The records: applies events through `merge.lua`, their only writer but for the beats, and reads what it left."""
 
 from __future__ import annotations
 
