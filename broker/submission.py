@@ -29,7 +29,7 @@ class JobOptions(TypedDict, total=False):
     """The keyword options of `submit`: how a job is to be run; `timeout` and `delay` in seconds."""
 
     priority: int
-    attempts: int
+    attempts: int | None
     timeout: float | None
     delay: float
     at_most_once: bool

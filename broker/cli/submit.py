@@ -65,7 +65,7 @@ def submit(
         "origin": origin,
         "run": run,
         "priority": priority,
-        "attempts": attempts if attempts is not None else 1 if at_most_once else 3,
+        "attempts": attempts,
         "timeout": timeout,
         "delay": delay,
         "at_most_once": at_most_once,
