@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,7 +21,6 @@ from broker.cli.table import Column
 from broker.errors import Gone, Invalid, NotFound
 from broker.outcome import Listed
 from broker.rules.record import to_json as record_json
-from broker.rules.replay import rev_order
 from broker.text import to_json
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ PAGE = 500
 FOLLOW_MS = 1_000
 
 _REV = re.compile(r"[0-9]{1,15}(-[0-9]{1,15})?\Z")
-_NEVER_ENDED = "0-0"
+_NEVER_TRIMMED = "0-0"
 
 OriginArgument = Annotated[str, typer.Argument(metavar="ORIGIN", show_default=False)]
 
@@ -103,16 +103,11 @@ def _print_page(origin: str, page: list[Entry], output: Format, *, head: bool) -
     sys.stdout.flush()
 
 
-def _pages(here: Broker, origin: str, last: str = "") -> Iterator[list[Entry]]:
-    """All there is, from the oldest on; where `last` is given, no further."""
-    start = "-"
-    while page := here.log(origin).read(start, PAGE):
-        start = page[-1].rev
-        known = [entry for entry in page if not last or rev_order(entry.rev) <= rev_order(last)]
-        if known:
-            yield known
-        if len(known) < len(page):
-            return
+def _pages(here: Broker, origin: str, until: str | None = None) -> Iterator[list[Entry]]:
+    """All there is, from the oldest on; where the rev `until` is given, no further."""
+    entries = here.log(origin).entries(until)
+    while page := list(islice(entries, PAGE)):
+        yield page
 
 
 def _followed(here: Broker, origin: str) -> Iterator[list[Entry]]:
@@ -145,7 +140,7 @@ def replay(
     with broker() as here:
         _check_known(here, origin)
         floor = here.log(origin).position().floor
-        if floor != _NEVER_ENDED:
+        if floor != _NEVER_TRIMMED:
             warn(
                 f"the log of {origin} begins after {floor}: jobs that it no longer tells are missing"
             )

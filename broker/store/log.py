@@ -93,15 +93,13 @@ class Log:
         # The log's own word on where it ends: meta may lag behind where somebody wrote by hand.
         return found._replace(rev=last[0][0].decode()) if last else found
 
-    def read(
-        self, start: str = "-", count: int = CHUNK_MAX, *, inclusive: bool = False
-    ) -> list[Entry]:
-        """The entries after `start` (`inclusive`: from it on), at most `count`; `-` is the oldest.
+    def read(self, start: str = "-", count: int = CHUNK_MAX) -> list[Entry]:
+        """The entries after `start`, at most `count`; `-` is the oldest.
 
         For looking into the log. It cannot tell what is missing before the first one: a reader that keeps a place
         calls `read_on`.
         """
-        return self._decode(self._range(start, count, inclusive=inclusive))
+        return self._decode(self._range(start, count))
 
     def entries(self, until: str | None = None) -> Iterator[Entry]:
         """Every entry from the oldest on, up to and including the rev `until`, or to where the log ends meanwhile."""
@@ -110,10 +108,8 @@ class Log:
             yield from self._decode(raw)
             start = raw[-1][0].decode()
 
-    def _range(
-        self, start: str, count: int, *, inclusive: bool = False, until: str = "+"
-    ) -> list[Raw]:
-        start = start if inclusive or start == "-" else f"({start}"
+    def _range(self, start: str, count: int, until: str = "+") -> list[Raw]:
+        start = start if start == "-" else f"({start}"
         with redis_errors():
             return cast("list[Raw]", self._client.xrange(self._keys.log, start, until, count=count))
 
