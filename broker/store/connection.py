@@ -115,7 +115,7 @@ class Clock:
     def __init__(self, client: redis.Redis) -> None:
         self._client = client
         self._read_at = -self.READING_SECONDS_MAX
-        self._redis_ms = 0.0
+        self._ahead_ms = 0.0  # of Redis's clock before the monotonic one
 
     def now(self) -> int:
         """Redis's time in epoch milliseconds."""
@@ -124,6 +124,6 @@ class Clock:
             with redis_errors():
                 seconds, micros = self._client.time()
             arrived = time.monotonic()
-            self._read_at, self._redis_ms = (here + arrived) / 2, seconds * 1000 + micros / 1000
-            here = arrived
-        return int(self._redis_ms + (here - self._read_at) * 1000)
+            self._ahead_ms = seconds * 1000 + micros / 1000 - (here + arrived) * 500
+            self._read_at = here = arrived
+        return int(self._ahead_ms + here * 1000)
