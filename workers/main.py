@@ -24,9 +24,9 @@ EXIT_UNAVAILABLE = 69
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve one slot until told to stop; the exit code says whether it is of use to start again."""
     options = _options(argv)
-    config = settings(namespace=options.namespace, node=options.node)
-    set_up_logs(config.log_level, config.log_format)
     try:
+        config = settings(namespace=options.namespace, node=options.node)
+        set_up_logs(config.log_level, config.log_format)
         registry.load(options.imports)
         spec = registry.find(options.engine)
         broker = Broker.from_url(namespace=config.namespace, node=config.node)
