@@ -34,7 +34,7 @@ def fork(watch: Watch, pulse: Pulse, ride: Callable[[], None]) -> int:
                 _live(parent, mask, ride)
             with suppress(OSError):  # the horse does the same: whoever comes first
                 os.setpgid(pid, pid)
-            watch.pid = pid
+            watch.forked(pid)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     return pid

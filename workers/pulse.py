@@ -48,11 +48,15 @@ class Watch:
         self.over = False  #: it ended: its deadlines are void
         self.status: int | None = None  #: how it ended, as wait(2) says it
         self._stop_seconds = stop_ms / 1000
-        now = time.monotonic()
+        self._start_seconds = start_ms / 1000
         self._killable = killable
-        self._hung_at = now + start_ms / 1000
-        self._timeout_at = now + timeout_ms / 1000 if timeout_ms else float("inf")
-        self._kill_at = float("inf")
+        self._hung_at = self._kill_at = float("inf")
+        self._timeout_at = time.monotonic() + timeout_ms / 1000 if timeout_ms else float("inf")
+
+    def forked(self, pid: int) -> None:
+        """The horse lives. Only now it can hang: the fork may have waited for a beat that Redis did not answer."""
+        self._hung_at = time.monotonic() + self._start_seconds
+        self.pid = pid
 
     def next_at(self) -> float:
         """When the next deadline is due, by the monotonic clock."""

@@ -6,10 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from tests.workers.fleet import ROOT, alive, until
+from workers.line import Line
+from workers.pulse import Watch
 from workers.system import kill_group
 
 FORKS = 300
@@ -25,6 +28,18 @@ def test_no_horse_hangs_under_a_beat_of_half_a_millisecond(fleet):
     ended = fleet.broker.jobs()
     assert {listed.record.state for listed in ended} == {"completed"}
     assert len(ended) == FORKS
+
+
+def test_a_horse_can_only_hang_once_it_was_forked():
+    """The fork waits for a beat in flight, which may last longer than a horse has for its first step."""
+    watch = Watch(SimpleNamespace(key="k"), Line(), timeout_ms=0, start_ms=0, stop_ms=0)
+    watch.step()
+    assert not watch.hung
+    with subprocess.Popen(["sleep", "60"]) as horse:
+        watch.forked(horse.pid)
+        watch.step()
+    assert watch.hung
+    assert horse.returncode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("leads", [True, False])
