@@ -13,11 +13,11 @@ from typing import Any, Unpack
 from broker.catalog import Catalog
 from broker.errors import JobFailed, Refused
 from broker.outcome import Outcome
-from broker.reporting import Reported, Reporter, name_of, report_many, stamped
+from broker.reporting import Reporter, name_of, report_many, stamped
 from broker.rules.event import Event, Intent, Remove, RemovePair, Submit
 from broker.rules.key import ID_BYTES_MAX, Key, check_name, check_part
 from broker.rules.record import REPORTED, Record
-from broker.rules.wire import parse_event
+from broker.rules.wire import Reported, parse_event
 from broker.store.nodes import WorkerInfo
 from broker.store.output import Chunk
 from broker.submission import JobOptions, NewIds, Options, make_submit, new_event_id

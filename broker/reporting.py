@@ -8,14 +8,12 @@ from typing import Any
 
 from broker.errors import Invalid
 from broker.outcome import Outcome
-from broker.rules.event import Remove, RemovePair, Report
+from broker.rules.event import RemovePair, Report
 from broker.rules.key import encode
 from broker.rules.verdict import REFUSED
-from broker.rules.wire import parse_event
+from broker.rules.wire import Reported, parse_event
 from broker.store.view import View
 from broker.submission import new_event_id
-
-Reported = Report | Remove | RemovePair
 
 #: How many events wait for their answers at most: a few calls' worth for each of several origins.
 WINDOW = 1_000
@@ -71,7 +69,7 @@ class Reporter:
             try:
                 item = parse_event(item)
             except Invalid as wrong:
-                return Outcome(str(getattr(wrong, "key", "")), REFUSED, "invalid")
+                return Outcome(wrong.key, REFUSED, "invalid")
         return stamped(item)
 
 

@@ -18,6 +18,7 @@ CONNECT_SECONDS_MAX = 1.0
 #: Two re-sends end within 10 s, inside the answers' memory.
 ANSWER_SECONDS_MAX = 3.0
 
+#: The oldest server whose commands we use.
 VERSION_MIN = (7, 0)
 
 _RETRYABLE = (redis.ConnectionError, redis.TimeoutError)

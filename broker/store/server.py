@@ -30,10 +30,9 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from broker.errors import Misconfigured, Unavailable
+from broker.store.connection import VERSION_MIN
 from broker.store.leash import leashed
 
-#: The oldest server whose commands we use.
-VERSION_MIN = (7, 0)
 #: Program names in the order in which they are looked for.
 PROGRAMS = ("redis-server", "valkey-server")
 #: A unix socket's address holds 108 bytes; some systems less.

@@ -19,7 +19,7 @@ from bare_rq import Bare
 from tools import Row, in_turns, ratios, timed
 
 from broker import Broker, Misconfigured
-from broker.store.server import leashed
+from broker.store.leash import leashed
 
 HERE = Path(__file__).resolve().parent
 JOBS = 50  # of a block

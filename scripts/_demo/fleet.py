@@ -15,7 +15,7 @@ from typing import Self
 
 from broker import Broker, BrokerError
 from broker.config import running_up
-from broker.store.server import leashed
+from broker.store.leash import leashed
 
 HERE = Path(__file__).resolve().parent
 START_SECONDS_MAX = 60.0
