@@ -80,10 +80,14 @@ class Dispatcher:
     def step(self) -> int:
         """One turn: how many jobs were placed or handed over again; 0 where nothing is to be done, or another leads."""
         try:
+            # Before the lease: a listing may well take longer than a lease lasts.
+            office = self._office or self._open_office()
             if not self._lead():
-                self._leave_office()
+                office.follow(self._store.clock.now())
                 return 0
-            return self._turn(self._office or self._take_office())
+            if office.term != self._term:
+                self._begin_term(office)
+            return self._turn(office)
         except _Deposed:
             log.warning("another %s leads now: this one stands by", ROLE)
             self._leave_office()
@@ -95,7 +99,7 @@ class Dispatcher:
 
     def bell(self, seconds: float) -> bool:
         """Wait until something happens to a job, `seconds` at most; False at once where this one does not lead."""
-        return self._office is not None and self._office.wait(seconds)
+        return self._office is not None and self.leads and self._office.wait(seconds)
 
     def close(self) -> None:
         """Give the lead to another one at once."""
@@ -109,7 +113,7 @@ class Dispatcher:
     @property
     def leads(self) -> bool:
         """Whether it led in its last step."""
-        return self._office is not None
+        return self._office is not None and self._term > 0
 
     def _lead(self) -> bool:
         now = time.monotonic()
@@ -118,33 +122,32 @@ class Dispatcher:
             self._lease_due = now + self._lease_seconds / 3
         return self._term > 0
 
-    def _take_office(self) -> Office:
-        office = self._office = Office(self._store, ROLE, self._term)
-        # First the terms, then the list: what an older leader wrote is in it, and it writes no more.
+    def _open_office(self) -> Office:
+        office = self._office = Office(self._store, ROLE)
+        _catch_up(office, self._store.clock.now())
+        return office
+
+    def _begin_term(self, office: Office) -> None:
+        office.begin_term(self._term)
+        # First the terms, then the logs: what an older leader wrote is in them, and it writes no more.
         origins = self._view.origins()
         for origin in origins:
             with suppress(Damaged):  # told when something is to be placed there
                 office.raise_term(origin)
-        now = self._store.clock.now()
-        while not office.follow(now):
-            pass
+        _catch_up(office, self._store.clock.now())
         office.again.extend(office.load.placed_before(NUMBER_MAX))
         self._due.update(origins)
         log.info("leads as %s, term %d: %d jobs", ROLE, office.term, len(office.load))
-        return office
 
     def _leave_office(self) -> None:
         office, self._office = self._office, None
+        self._term, self._lease_due = 0, 0.0
         if office is not None:
-            self._lease_due = 0.0
             office.close()
 
     # --- one turn -----------------------------------------------------------------------------------------------
 
     def _turn(self, office: Office) -> int:
-        if office.term != self._term:
-            self._leave_office()  # the lease had lapsed in between
-            office = self._take_office()
         now = self._store.clock.now()
         if not office.follow(now):
             return 1  # and on at once
@@ -257,6 +260,11 @@ class Dispatcher:
             self._forget_due = here + FORGET_SECONDS
             for node in self._nodes.forget(now, office.load.busy_nodes):
                 log.info("node %s was silent for a day and is forgotten", node)
+
+
+def _catch_up(office: Office, now: int) -> None:
+    while not office.follow(now):
+        pass
 
 
 class _Deposed(Exception):

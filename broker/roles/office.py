@@ -1,7 +1,8 @@
-"""What a leading dispatcher holds while nothing casts doubt on it: its term, its view of the jobs, its appointments.
+"""What a dispatcher holds while nothing casts doubt on it: its view of the jobs, its appointments, its term.
 
-It follows the logs as any watcher does. One that is given up (a call failed, another leads) is thrown away whole, and
-the next one begins by listing: so no doubt outlives the office in which it arose.
+It follows the logs as any watcher does, also while another one leads, so that a takeover needs no listing. One that
+is given up (a call failed, a later leader wrote) is thrown away whole, and the next one begins by listing: so no
+doubt outlives the office in which it arose.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ log = logging.getLogger(__name__)
 
 
 class Office:
-    """One term of one leader."""
+    """What one dispatcher knows and has in hand. It follows the logs also while another one leads."""
 
-    def __init__(self, store: Store, role: str, term: int) -> None:
-        self.term = term
+    def __init__(self, store: Store, role: str) -> None:
+        self.term = 0
         self.load = Load()
         #: Placed jobs to hand over again.
         self.again: deque[Key] = deque()
@@ -45,6 +46,11 @@ class Office:
         self._relist: deque[str] = deque()
         self._relist_at = _relist_at()
         self._told: dict[str, float] = {}
+
+    def begin_term(self, term: int) -> None:
+        """It leads, as of now, under this term."""
+        self.term = term
+        self._raised.clear()
 
     def raise_term(self, origin: str) -> None:
         """Have the origin refuse what an earlier leader may still write: before this one's first write there."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import pytest
 
 from broker.errors import Unavailable
+from broker.roles import dispatcher as dispatcher_module
 from broker.roles.dispatcher import ROLE
 from broker.roles.handoff import Handoff
 from broker.rules.event import Intent
@@ -328,17 +330,58 @@ def test_a_new_leader_fences_every_origin_before_it_writes_anything(fleet):
         assert fleet.store.client.hget(meta, f"term:{ROLE}") == term
 
 
-def test_a_lease_that_lapsed_and_was_taken_again_is_a_new_office(fleet):
+def test_a_lease_that_lapsed_and_was_taken_again_is_a_new_term(fleet):
+    """It knows the jobs still: to list them anew would take longer than a lease lasts, with enough of them."""
     fleet.workers_of("node-a")
+    fleet.know_origin()
     dispatcher = fleet.dispatcher(budgets=Budgets(guess_ms=60_000))
     settle(dispatcher)
-    before = dispatcher._office.term
+    office, before = dispatcher._office, dispatcher._office.term
     fleet.store.client.delete(fleet.store.keys.leader(ROLE))
     dispatcher._lease_due = 0
     fleet.submit("7")
 
     assert settle(dispatcher) == 1
-    assert dispatcher._office.term > before
+    assert dispatcher._office is office
+    assert office.term > before
+
+
+def test_a_listing_that_outlasts_the_lease_is_made_before_it(fleet, monkeypatch):
+    """Two dispatchers that list for longer than a lease lasts must not depose each other for ever."""
+    fleet.workers_of("node-a")
+    key = fleet.submit("7")
+    listed = []
+
+    def list_slowly(office, now, catch_up=dispatcher_module._catch_up):
+        if office not in listed:
+            listed.append(office)
+            threading.Event().wait(0.3)
+        catch_up(office, now)
+
+    monkeypatch.setattr(dispatcher_module, "_catch_up", list_slowly)
+    first, second = (fleet.dispatcher(budgets=Budgets(guess_ms=200)) for _ in range(2))
+    for _ in range(3):
+        first.step()
+        second.step()
+
+    assert fleet.node_of(key) == "node-a"
+    assert len(listed) == 2
+
+
+def test_one_that_stands_by_takes_over_without_a_listing(fleet):
+    fleet.workers_of("node-a")
+    fleet.know_origin()
+    first, second = fleet.dispatcher(), fleet.dispatcher()
+    settle(first)
+    assert second.step() == 0
+    office = second._office
+    first.close()
+    key = fleet.submit("7")
+    second._lease_due = 0
+
+    assert settle(second) == 1
+    assert second._office is office
+    assert fleet.node_of(key) == "node-a"
 
 
 def test_a_lease_of_somebody_else_keeps_it_out(fleet):
@@ -385,8 +428,9 @@ def deaf(fleet, monkeypatch):
     fleet.know_origin()
     keys = fleet.submit_many(range(4))
     dispatcher = fleet.dispatcher(budgets=Budgets(guess_ms=60_000, start_ms=0))
+    office = dispatcher._open_office()
     dispatcher._lead()
-    office = dispatcher._take_office()
+    dispatcher._begin_term(office)
     monkeypatch.setattr(office, "follow", lambda now: True)
     return dispatcher, keys
 
