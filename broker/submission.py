@@ -12,11 +12,13 @@ from typing import Any, TypedDict
 from broker.errors import Invalid
 from broker.rules.event import NUMBER_MAX, Submit
 from broker.rules.index import PRIORITY_MAX
-from broker.rules.key import Key
+from broker.rules.key import Key, check_part
 from broker.rules.record import clip
 
 #: A payload, and a result, as JSON text.
 JSON_BYTES_MAX = 1024 * 1024
+#: A model's or a requester's name, in bytes: kept whole, since the engine is told it.
+NAME_BYTES_MAX = 256
 ATTEMPTS = 3
 ATTEMPTS_MAX = 1_000
 #: Delays and timeouts, in seconds: a year.
@@ -68,6 +70,8 @@ class Options:
             raise Invalid("at_most_once allows one attempt only: say attempts=1")
         if self.timeout is not None and not 0 < self.timeout <= SECONDS_MAX:
             raise Invalid(f"timeout must be above 0 and at most {SECONDS_MAX} seconds")
+        check_part("model", self.model, NAME_BYTES_MAX, empty=True)
+        check_part("requester", self.requester, NAME_BYTES_MAX, empty=True)
         if not 0 <= self.delay <= SECONDS_MAX:
             raise Invalid(f"delay must be 0 to {SECONDS_MAX} seconds")
 
@@ -87,9 +91,9 @@ def make_submit(
         timeout=max(1, round((options.timeout or 0) * 1000)) if options.timeout else 0,
         at_most_once=options.at_most_once,
         due=min(NUMBER_MAX, now + round(options.delay * 1000)) if options.delay else 0,
-        model=clip(options.model),
-        requester=clip(options.requester),
-        retry_of=clip(retry_of),
+        model=options.model,
+        requester=options.requester,
+        retry_of=retry_of,
         spec=spec,
         event_id=new_event_id(),
         by=clip(by),

@@ -94,6 +94,16 @@ class TestSubmitting:
         with pytest.raises(Invalid):
             broker.submit("echo", payload)
 
+    def test_a_long_model_is_kept_whole(self, broker: Broker) -> None:
+        model = "hf.co/mradermacher/Mistral-Small-3.1-24B-Instruct-2503-abliterated-i1-GGUF:Q4_K_M"
+        job = broker.submit("echo", 1, model=model, id="i" * 100)
+        assert job.record().model == model
+        job.cancel()
+        anew = broker.retry(job.key).record()
+        assert (anew.model, anew.retry_of) == (model, str(job.key))
+        with pytest.raises(Invalid, match="model"):
+            broker.submit("echo", 1, model="m" * 257)
+
     def test_at_most_once_means_one_attempt(self, broker: Broker) -> None:
         assert broker.submit("echo", 1, at_most_once=True).record().attempts == 1
 
