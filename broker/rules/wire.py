@@ -181,6 +181,8 @@ def _removal(said: Mapping[str, Any], names: Names) -> Remove | RemovePair:
         run = fields.part(names.run, fields.string(said, names.run), RUN_BYTES_MAX, empty=True)
         id = check_part(names.id, fields.string(said, names.id), ID_BYTES_MAX)
         removed_at, event_id = fields.number(said, names.removed_at), _event_id(said, names)
+        if removed_at == 0 and said.get(names.removed_at) is not None:
+            raise Invalid(f"{names.removed_at} must be above 0; without one, leave it out")
         force = names is NATIVE and fields.flag(said, "force")
         if broad:
             if run:

@@ -244,6 +244,8 @@ class TestRefused:
         assert found.value.key == "desk/ollama/r1/7"
 
     def test_a_broad_removal_is_named_as_no_job_is(self):
+        with pytest.raises(Invalid, match="removed_at must be above 0"):
+            parse_event({"event": "remove", "origin": "desk", "id": "7", "removed_at": 0})
         line = json.dumps({"event": "remove", "origin": "desk", "id": "7", "removed_at": -1})
         assert complaint(line).key == "desk/7"
 
