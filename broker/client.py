@@ -160,6 +160,13 @@ class Broker(Catalog):
         """Mark a node `drained` (nothing new) or `dead`, or clear its flag."""
         self.fleet.set_flag(check_name("node", node), flag)
 
+    def tell_node(self, node: str, *, pressure: int = 0, models: Iterable[str] = ()) -> None:
+        """Say what a node carries beside our jobs, and which models it has: placement minds both, for 24 h.
+
+        A node that tells no models takes jobs for any.
+        """
+        self.fleet.tell(node, pressure=pressure, models=models)
+
     def remove_node(self, node: str) -> None:
         """Forget a node."""
         self.fleet.remove(check_name("node", node))

@@ -179,10 +179,15 @@ class Nodes:
 
     def remove(self, node: str) -> bool:
         """Forget the node, its workers and its flag; whether it was known. One that still beats comes back."""
+        is_known = self._drop(node)
+        with redis_errors():
+            was_flagged = bool(self._client.hdel(self._keys.nodeflags, node))
+        return is_known or was_flagged
+
+    def _drop(self, node: str) -> bool:
         gone = [worker.name for worker in self.workers(0) if worker.node == node]
         with redis_errors(), self._client.pipeline(transaction=False) as pipe:
             pipe.zrem(self._keys.nodes, node)
-            pipe.hdel(self._keys.nodeflags, node)
             pipe.delete(self._keys.node(node), *map(self._keys.worker, gone))
             if gone:
                 pipe.zrem(self._keys.workers, *gone)
@@ -190,11 +195,14 @@ class Nodes:
         return any(known)
 
     def forget(self, now: int, busy: Collection[str]) -> list[str]:
-        """Let go of the nodes silent for 24 h, but for the `busy` ones, which still have jobs; give their names."""
+        """Let go of the nodes silent for 24 h, but for the `busy` ones, which still have jobs; give their names.
+
+        The operator's flag stays: a node that was drained for a repair comes back drained.
+        """
         with redis_errors():
             found = self._client.zrangebyscore(self._keys.nodes, 0, now - SILENCE_MS_MAX)
         silent = [name.decode() for name in cast("list[bytes]", found)]
-        return [name for name in silent if name not in busy and self.remove(name)]
+        return [name for name in silent if name not in busy and self._drop(name)]
 
 
 def _worker(name: str, beaten_at: int, now: int, values: list[Any]) -> WorkerSeen:

@@ -168,6 +168,18 @@ def test_nodes_silent_for_a_day_are_forgotten_unless_they_have_jobs(clock, nodes
     assert [node.name for node in nodes.nodes(later)] == ["node-b", "node-c"]
 
 
+def test_a_node_that_is_forgotten_keeps_its_flag_and_one_that_is_removed_does_not(clock, nodes):
+    """Drained for a repair of two days, it must not come back open."""
+    nodes.beat(worker("w1", "node-a"))
+    nodes.set_flag("node-a", "drained")
+    clock.ahead_ms += SILENCE_MS_MAX + 1
+
+    assert nodes.forget(clock.now(), busy=()) == ["node-a"]
+    assert nodes.flags() == {"node-a": "drained"}
+    assert nodes.remove("node-a")
+    assert nodes.flags() == {}
+
+
 def test_workers_silent_for_a_day_go_with_the_next_beat(store, clock, nodes):
     nodes.beat(worker("w1"))
     clock.ahead_ms += SILENCE_MS_MAX + 10
