@@ -54,7 +54,10 @@ def submit(
     timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Of one try.")] = None,
     delay: Annotated[float, typer.Option(metavar="SECONDS", help="Not to run before.")] = 0,
     at_most_once: Annotated[bool, typer.Option("--at-most-once", help="Never try again.")] = False,
-    model: Annotated[str, typer.Option(metavar="MODEL", help="Run where this model is.")] = "",
+    model: Annotated[
+        str,
+        typer.Option(metavar="MODEL", help="Run where this model is (if nodes tell)."),
+    ] = "",
     wait: Annotated[bool, typer.Option("--wait", help="Wait, and exit as `wait` does.")] = False,
     output: FormatOption = Format.table,
 ) -> None:
@@ -80,9 +83,9 @@ def submit(
     with broker() as here:
         job = here.submit(engine, value, id=id, **options)
         _warn_unoffered(here, engine)
-        if output is Format.table or wait:
+        if output is Format.table:
             print(safe(job.key), flush=True)
-        else:
+        elif not wait:
             shown = here.listed(job.key).to_json()
             print(to_json(shown, indent=2 if output is Format.json else None))
         if wait:

@@ -15,6 +15,7 @@ from broker.cli.session import broker
 from broker.config import settings
 from broker.errors import Misconfigured
 from broker.logs import set_up_logs
+from broker.rules.key import check_name
 
 SUPERVISOR, REGISTRY = "workers.supervisor", "workers.registry"
 SLOTS_MAX = 1_024
@@ -46,7 +47,7 @@ def worker(
     ] = False,
 ) -> None:
     """Run this node's worker processes until Ctrl-C or SIGTERM; jobs in hand are finished first."""
-    config = settings(node=node)
+    config = settings(node=node and check_name("node", node))
     set_up_logs(config.log_level, config.log_format)
     registry = import_module(REGISTRY)
     known = registry.load(imports or [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -77,6 +78,14 @@ class TestWaitAndResult:
         out, err = waiting.communicate(timeout=20)
         assert (waiting.returncode, out) == (7, b"failed\n")
         assert b"boom" in err
+
+    def test_submit_and_wait_as_json_is_json_alone(self, command, broker):
+        key = Key("desk", "echo", "", "7")
+        waiting = command.start("submit", "echo", "--id", "7", "--wait", "-o", "json")
+        until(lambda: broker.view.get(key))
+        held(broker, key).finish("completed", result=1)
+        out, _ = waiting.communicate(timeout=20)
+        assert json.loads(out)["state"] == "completed"
 
 
 class TestWishes:

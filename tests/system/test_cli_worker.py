@@ -45,7 +45,7 @@ def test_a_redis_that_is_down_is_6(command, config):
 
 def test_a_name_that_is_none(command, config):
     ran = command.process("worker", "--node", "Not A Name", env=config)
-    assert (ran.code, ran.err.count("\n")) == (1, 1)
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
 
 
 def test_runs_the_engines_of_the_configuration_until_told_to_stop(command, broker, config):
