@@ -48,7 +48,11 @@ class Settings(BaseSettings):
     """What an operator can set. Build one with `settings()`, which says in one line what is wrong."""
 
     model_config = SettingsConfigDict(
-        env_prefix="BROKER_", env_nested_delimiter="__", extra="ignore", frozen=True
+        env_prefix="BROKER_",
+        env_ignore_empty=True,
+        env_nested_delimiter="__",
+        extra="ignore",
+        frozen=True,
     )
 
     redis_url: str | None = Field(None, validation_alias="REDIS_URL")
@@ -134,7 +138,7 @@ def config_path() -> Path:
 
 def _config() -> dict[str, Any]:
     path = config_path()
-    if not path.exists() and "BROKER_CONFIG" not in os.environ:
+    if not path.exists() and not os.environ.get("BROKER_CONFIG"):
         return {}
     try:
         return tomllib.loads(_read(path))

@@ -1,0 +1,83 @@
+"""Settings: which source wins, and that a wrong one is a single clear line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker import Misconfigured, engines, settings
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory without a configuration."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_flag_beats_the_environment_which_beats_the_file(
+    nowhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (nowhere / "broker.toml").write_text('[broker]\nnode = "of-file"\nnamespace = "of-file"\n')
+    monkeypatch.setenv("BROKER_NODE", "of-environment")
+    assert settings().node == "of-environment"
+    assert settings(node="of-flag").node == "of-flag"
+    assert settings().namespace == "of-file"
+    assert settings().log_level == "info"
+
+
+def test_a_secret_may_be_named_by_a_file(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (nowhere / "url").write_text("redis://:secret@redis:6379\n")
+    monkeypatch.setenv("REDIS_URL_FILE", str(nowhere / "url"))
+    assert settings().redis_url == "redis://:secret@redis:6379"
+    monkeypatch.setenv("REDIS_URL", "redis://elsewhere")
+    assert settings().redis_url == "redis://elsewhere"
+
+
+def test_an_empty_variable_is_one_that_is_not_set(
+    nowhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container engine passes `${X:-}` as an empty text."""
+    (nowhere / "url").write_text("redis://redis:6379")
+    monkeypatch.setenv("REDIS_URL_FILE", str(nowhere / "url"))
+    for name in ("REDIS_URL", "BROKER_NODE", "BROKER_CONFIG", "BROKER_LOG_LEVEL"):
+        monkeypatch.setenv(name, "")
+    found = settings()
+    assert (found.redis_url, found.log_level) == ("redis://redis:6379", "info")
+    assert found.node
+    assert engines() == {}
+
+
+@pytest.mark.parametrize(
+    "variable,value,says",
+    [
+        ("BROKER_NODE", "A B", "setting node"),
+        ("BROKER_NAMESPACE", "{x}", "setting namespace"),
+        ("BROKER_LOG_LEVEL", "loud", "setting log_level"),
+        ("BROKER_CONFIG", "nowhere.toml", "nowhere.toml"),
+        ("REDIS_URL_FILE", "nowhere", "nowhere"),
+    ],
+)
+def test_a_wrong_setting_is_named(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, says: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(Misconfigured, match=says):
+        settings()
+
+
+@pytest.mark.parametrize(
+    "text,says",
+    [
+        ("[broker", "broker.toml"),
+        ("broker = 1", "not a table"),
+        ("[engines.x]\nslots = 2", "engines.x.type"),
+        ('[engines.x]\ntype = "process"\nslots = 0', "engines.x.slots"),
+    ],
+)
+def test_a_wrong_file_is_named_with_the_place(nowhere: Path, text: str, says: str) -> None:
+    (nowhere / "broker.toml").write_text(text)
+    read = engines if text.startswith("[engines") else settings
+    with pytest.raises(Misconfigured, match=says):
+        read()
