@@ -21,7 +21,6 @@ from broker.rules.state import COMPLETED
 from broker.store import output
 from broker.store.connection import check_version
 from broker.store.discover import find_url
-from broker.store.doorbell import Doorbell
 from broker.store.log import Log
 from broker.store.nodes import Nodes, NodeSeen, WorkerSeen
 from broker.store.output import Chunk
@@ -180,7 +179,7 @@ class Catalog:
         """
         key = self._key(key)
         deadline = None if timeout is None else time.monotonic() + timeout
-        log, bell = Log(self.store, key.origin), Doorbell(self.store.client)
+        log = Log(self.store, key.origin)
         rev, record = log.position().rev, self.view.get(key)
         if record is None:
             raise NotFound(f"no job {key} is known")
@@ -188,7 +187,7 @@ class Catalog:
             left_ms = WAIT_LOOK_MS if deadline is None else _ms_until(deadline)
             if left_ms <= 0:
                 raise TimedOut(f"{key} is still {record.state} after {timeout} s")
-            bell.wait({log.key: rev}, min(left_ms, WAIT_LOOK_MS))
+            log.wait(rev, min(left_ms, WAIT_LOOK_MS))
             # The position first: what happens after it rings again.
             rev, record = log.position().rev, self.view.get(key)
         return record

@@ -58,7 +58,11 @@ class Broker(Catalog):
         run: str = "",
         **options: Unpack[JobOptions],
     ) -> list[Job]:
-        """`submit` for each payload, a batch a call; options are shared."""
+        """`submit` for each payload, a batch a call; options are shared.
+
+        Where it raises Unavailable some batches may be in already, under ids that nobody was told: to be able to
+        repeat the whole, give ids yourself, one `submit` each.
+        """
         return self._submit(
             engine, [(None, payload) for payload in payloads], origin, run, Options(**options)
         )

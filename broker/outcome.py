@@ -46,10 +46,5 @@ class Listed:
     record: Record
     suspect: bool = False
 
-    @property
-    def shown_state(self) -> str:
-        """The state as people see it: a guess ends in `~`, a doubt in `?`."""
-        return self.record.state + ("~" if self.record.inferred else "?" if self.suspect else "")
-
     def to_json(self) -> dict[str, Any]:
         return to_json(self.key, self.record) | {"suspect": self.suspect}

@@ -8,7 +8,7 @@ from typing import Any
 
 from broker.errors import Invalid
 from broker.outcome import Outcome
-from broker.rules.event import RemovePair, Report
+from broker.rules.event import RemovePair, Report, origin_of
 from broker.rules.key import encode
 from broker.rules.verdict import REFUSED
 from broker.rules.wire import Reported, parse_event
@@ -47,7 +47,7 @@ class Reporter:
         places: dict[str, list[int]] = {}
         for place, item in enumerate(self._waiting):
             if not isinstance(item, Outcome):
-                places.setdefault(_origin(item), []).append(place)
+                places.setdefault(origin_of(item), []).append(place)
         outcomes: dict[int, Outcome] = {}
         for own in places.values():
             events = [
@@ -86,10 +86,6 @@ def name_of(event: Reported) -> str:
     if isinstance(event, RemovePair):
         return f"{event.origin}/{encode(event.id)}"
     return str(event.key)
-
-
-def _origin(event: Reported) -> str:
-    return event.origin if isinstance(event, RemovePair) else event.key.origin
 
 
 def report_many(

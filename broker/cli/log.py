@@ -126,7 +126,7 @@ def _followed(here: Broker, origin: str) -> Iterator[list[Entry]]:
         if chunk.entries:
             yield chunk.entries
         else:
-            book.wait(book.position()._replace(rev=place.rev), FOLLOW_MS)
+            book.wait(place.rev, FOLLOW_MS)
 
 
 def replay(

@@ -163,7 +163,10 @@ def _submit_lines(
             jobs += accepted if keep else []
         failed = sum(not _succeeds(job) for job in jobs) if wait else 0
         if output is not Format.table:
-            shown = (here.listed(job.key).to_json() for job in jobs)
+            keys = [job.key for job in jobs]
+            found = zip(keys, here.view.get_many(keys), strict=True)
+            records = [(key, record) for key, record in found if record is not None]
+            shown = (listed.to_json() for listed in here.list_records(records))
             print_list(shown, output, COLUMNS, "no jobs")
     if failed:
         raise Exit(JOB_FAILED, f"{failed} of {len(jobs)} jobs did not complete")

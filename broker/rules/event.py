@@ -247,6 +247,12 @@ EVENTS: dict[str, type[Event]] = {
     )
 }  # fmt: skip
 
+
+def origin_of(event: Event) -> str:
+    """The origin whose log the event goes to."""
+    return event.origin if isinstance(event, RemovePair) else event.key.origin
+
+
 #: What a script is told of an event, in this order: every field but those that name the job.
 ARGUMENTS = {
     kind: tuple(field.name for field in fields(cls) if field.name not in ("key", "origin", "id"))

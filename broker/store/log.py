@@ -113,10 +113,9 @@ class Log:
         with redis_errors():
             return cast("list[Raw]", self._client.xrange(self._keys.log, start, until, count=count))
 
-    def wait(self, position: Position, wait_ms: int) -> Position:
-        """Sleep until the log moves on from `position`, at most `wait_ms` and a second; where it stands then."""
-        Doorbell(self._client).wait({self.key: position.rev}, wait_ms)
-        return self.position()
+    def wait(self, rev: str, wait_ms: int) -> None:
+        """Sleep until the log holds anything newer than `rev`; at most `wait_ms`, and a second."""
+        Doorbell(self._client).wait({self.key: rev}, wait_ms)
 
     def read_on(self, place: Place, count: int = CHUNK_MAX, until: str = "+") -> Chunk:
         """What followed `place`, at most `count` entries up to and including the rev `until`.

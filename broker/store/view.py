@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from broker.errors import Damaged, Invalid, Unavailable
-from broker.rules.event import Event, RemovePair, Report, arguments
+from broker.rules.event import Event, RemovePair, Report, arguments, origin_of
 from broker.rules.key import Key, encode
 from broker.rules.ledger import Bounds
 from broker.rules.record import Record
@@ -188,9 +188,7 @@ class View:
 
 
 def _origin(events: Sequence[Event]) -> str:
-    origins = {
-        event.origin if isinstance(event, RemovePair) else event.key.origin for event in events
-    }
+    origins = {origin_of(event) for event in events}
     if len(origins) > 1:
         raise Invalid(f"one call speaks of one origin, not of {', '.join(sorted(origins))}")
     return origins.pop() if origins else ""
