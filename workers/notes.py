@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import rq
+from rq import worker_registration
 from rq.exceptions import StopRequested
 from rq.executions import Execution
 from rq.job import Job
@@ -95,13 +96,27 @@ class NotingWorker(rq.Worker):
         with self.noting():
             super().set_state(state, pipeline)
 
+    def register_birth(self) -> None:
+        super().register_birth()  # type: ignore[no-untyped-call]
+        self.heartbeat()
+
     def heartbeat(self, timeout: int | None = None, pipeline: Any = None) -> None:
+        """Say all that RQ knows of us, not only when: a Redis that was flushed learns it anew."""
         if pipeline is not None:
+            self._enlist(pipeline)
             super().heartbeat(timeout, pipeline)
             return
         with self.noting(), self.connection.pipeline(transaction=False) as pipe:
+            self._enlist(pipe)
             super().heartbeat(timeout, pipe)
             pipe.execute()
+
+    def _enlist(self, pipe: Any) -> None:
+        """Register the queue too: `rq info` lists workers by queue, and RQ registers one at its first job only."""
+        pipe.sadd(Queue.redis_queues_keys, *(queue.key for queue in self.queues))
+        worker_registration.register(self, pipe)
+        told = self.serialize()
+        pipe.hset(self.key, mapping=told | {"state": self.get_state()})
 
     def check_for_suspension(self, burst: bool) -> None:
         with self.noting():

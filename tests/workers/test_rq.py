@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 
+import redis
+from rq import Queue
 from rq import Worker as RqWorker
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
 from tests.workers.fleet import ROOT, RQ, until
+from workers.notes import NotingWorker
 
 
 def rq(fleet, *arguments):
@@ -110,3 +113,35 @@ def test_rq_suspend_is_obeyed(fleet):
     finally:
         fleet.rq.delete("rq:suspended")
     assert fleet.ended(job).state == fleet.ended(later).state == "completed"
+
+
+def test_rq_info_lists_a_worker_whose_queue_never_got_a_job(fleet):
+    """RQ lists workers by the queues registered, and elsewhere only an enqueue registers one."""
+    idle = fleet.worker("echo")
+    fleet.enqueue(fleet.submit("nap", 1).key, 1, 1)
+    until(lambda: f" {idle.pid}): " in rq(fleet, "info"), every=0.3)
+
+
+def test_a_flushed_redis_learns_the_worker_anew(redis_url, namespace):
+    """Each heartbeat says all of it."""
+    name = f"{namespace}:n1:echo"
+    with redis.Redis.from_url(redis_url) as client:
+        worker = NotingWorker([name], connection=client, worker_ttl=60)
+        worker.register_birth()
+        worker.set_state("idle")
+        queue = Queue(name, connection=client)
+        for beat in (NotingWorker.heartbeat, with_pipeline):
+            client.delete(worker.key, "rq:workers", f"rq:workers:{name}")
+            client.srem("rq:queues", queue.key)
+            beat(worker)
+            assert client.sismember("rq:queues", queue.key)
+            [seen] = RqWorker.all(client, queue=queue)
+            assert worker.key in RqWorker.all_keys(client)
+            assert (seen.pid, seen.get_state(), seen.queue_names()) == (worker.pid, "idle", [name])
+        worker.register_death()
+
+
+def with_pipeline(worker):
+    with worker.connection.pipeline() as pipe:
+        worker.heartbeat(pipeline=pipe)
+        pipe.execute()
