@@ -107,8 +107,11 @@ class Attempt:
         self._finish(word)
         self._line.reach(Phase.SAID)
 
-    def close(self, *, cold: bool = False) -> None:
-        """The horse is gone, or has to go: close what it left open, as soon as Redis takes it."""
+    def close(self, *, cold: bool = False, failed: Exception | None = None) -> None:
+        """The horse is gone, or has to go: close what it left open, as soon as Redis takes it.
+
+        `cold`: the worker itself is to end at once. `failed`: what kept the worker from running it to its end.
+        """
         assert self._record
         try:
             if self.watch.pid:
@@ -116,13 +119,13 @@ class Attempt:
                 self.watch.wait()
             self.watch.over = True
             if self._line.phase != Phase.SAID:
-                self._close(self._record, cold=cold)
+                self._close(self._record, cold=cold, failed=failed)
         finally:
             run.harness(None)
             self._pulse.watch(None)
 
-    def _close(self, record: Record, *, cold: bool) -> None:
-        word, died = self._last_word(record, cold=cold)
+    def _close(self, record: Record, *, cold: bool, failed: Exception | None) -> None:
+        word, died = self._last_word(record, cold=cold, failed=failed)
         if word is None:
             log.info("job %s attempt %d: given up elsewhere", self.key, self._names.attempt)
             return
@@ -155,7 +158,9 @@ class Attempt:
                 )
                 return
 
-    def _last_word(self, record: Record, *, cold: bool) -> tuple[Word | None, bool]:
+    def _last_word(
+        self, record: Record, *, cold: bool, failed: Exception | None
+    ) -> tuple[Word | None, bool]:
         """What there is to say for a horse that said nothing, and whether that counts as a death."""
         wish = self._line.wish
         if wish != Wish.RUN:
@@ -171,6 +176,9 @@ class Attempt:
             return Word(
                 FAILED, error="its process hung at the start", reason="hung", retryable=True
             ), True
+        if failed:
+            error = f"it could not be run: {type(failed).__name__}: {failed}"
+            return Word(FAILED, error=error, reason="error", retryable=True), False
         error = f"its process ended without a word ({_how(self.watch.status)})"
         return Word(FAILED, error=error, reason="died", retryable=True), True
 

@@ -189,9 +189,9 @@ class Worker(NotingWorker):
         except SystemExit:
             attempt.close(cold=True)
             raise
-        except Exception:
+        except Exception as failed:
             log.exception("worker %s: job %s: the worker failed", self.name, attempt.key)
-            attempt.close(cold=True)
+            attempt.close(failed=failed)
         else:
             attempt.close()
         finally:

@@ -70,3 +70,13 @@ def test_a_child_whose_parent_died_too_early_ends(tmp_path):
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert (found.returncode, found.stdout) == (1, "")
+
+
+def test_a_fork_that_fails_is_told_as_it_was_and_the_worker_lives(fleet):
+    worker = fleet.worker("echo", imports="tests.workers.failing_fork")
+    record = fleet.run("echo", attempts=1)
+    assert (record.state, record.reason, record.deaths) == ("failed", "error", 0)
+    assert record.error.startswith("it could not be run: ")
+    assert "Resource temporarily unavailable" in record.error
+    assert fleet.run("echo", 1).state == "completed"
+    assert worker.poll() is None
