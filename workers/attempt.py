@@ -12,7 +12,7 @@ import secrets
 import signal
 from collections.abc import Callable
 
-from broker import Broker, Holder, Record, Unavailable
+from broker import Broker, BrokerError, Holder, Record, Unavailable
 from workers import run
 from workers.handoff import Names
 from workers.line import Phase, Wish
@@ -42,6 +42,7 @@ class Attempt:
         self._nonce = secrets.token_hex(8)
         self._line = pulse.new_line()
         self._holder = self._hold(post.broker)
+        self._claimed = False  #: a start was said, and not refused: it may have been heard
         self._record: Record | None = None
         self._stopped: Callable[[], bool] = lambda: False
         self.watch: Watch
@@ -58,20 +59,23 @@ class Attempt:
         )
 
     def start(self, stopped: Callable[[], bool]) -> bool:
-        """Claim the attempt, and make everything ready for the fork. False: it is not ours to run."""
+        """Claim the attempt, and make everything ready for the fork. False: it is not ours to run.
+
+        Close it in either case, also where this raises: a start without an answer may have been heard.
+        """
         self._stopped = stopped
         try:
             rule = self._claim()
             record = patiently(self._holder.record, START_SECONDS_MAX) if not rule else None
-        except Unavailable as away:
-            log.warning("job %s: cannot start: %s", self.key, away)
+        except BrokerError as failed:
+            log.warning("job %s: cannot start: %s", self.key, failed)
             return False
         if record is None or record.holder != self._nonce:
+            self._claimed = False
             log.info(
                 "job %s attempt %d: not started (%s)", self.key, self._names.attempt, rule or "gone"
             )
             return False
-        self._record = record
         budgets = self._post.broker.config.budgets
         self.watch = Watch(
             self._hold(self._pulse.broker),
@@ -80,22 +84,29 @@ class Attempt:
             start_ms=budgets.start_ms,
             stop_ms=budgets.stop_ms,
         )
+        self._record = record
         run.harness(Horse(self._post.spec, self._holder, record, self._line))
         self._pulse.watch(self.watch)
         log.info("job %s attempt %d: started", self.key, self._names.attempt)
         return True
 
     def _claim(self) -> str:
-        """Say start; give the rule that refused it, or nothing. Raises Unavailable."""
+        """Say start; give the rule that refused it, or nothing. Raises Unavailable, Damaged."""
+        self._claimed = True
         try:
             outcome = self._holder.start()
         except Unavailable:
             # Its answer may have been lost: the record tells whether it was heard.
-            record = patiently(self._holder.record, START_SECONDS_MAX)
-            if record and record.holder == self._nonce:
+            if self._is_holder():
                 return ""
             outcome = patiently(self._holder.start, START_SECONDS_MAX)
+            if outcome.rule == "held" and self._is_holder():  # an earlier one was heard late
+                return ""
         return "" if outcome.ok else outcome.rule
+
+    def _is_holder(self) -> bool:
+        record = patiently(self._holder.record, START_SECONDS_MAX)
+        return record is not None and record.holder == self._nonce
 
     @property
     def timeout_ms(self) -> int:
@@ -104,35 +115,36 @@ class Attempt:
 
     def say(self, word: Word) -> None:
         """Say its end for a horse that was never made."""
-        self._finish(word)
-        self._line.reach(Phase.SAID)
+        self._line.reach(Phase.SAID if self._finish(word) else Phase.UNSAID)
 
     def close(self, *, cold: bool = False, failed: Exception | None = None) -> None:
         """The horse is gone, or has to go: close what it left open, as soon as Redis takes it.
 
         `cold`: the worker itself is to end at once. `failed`: what kept the worker from running it to its end.
         """
-        assert self._record
+        if not self._claimed:
+            return
         try:
-            if self.watch.pid:
-                self.watch.kill("the worker ends")
-                self.watch.wait()
-            self.watch.over = True
+            if self._record:
+                if self.watch.pid:
+                    self.watch.kill("the worker ends")
+                    self.watch.wait()
+                self.watch.over = True
             if self._line.phase != Phase.SAID:
-                self._close(self._record, cold=cold, failed=failed)
+                self._close(cold=cold, failed=failed)
         finally:
             run.harness(None)
             self._pulse.watch(None)
 
-    def _close(self, record: Record, *, cold: bool, failed: Exception | None) -> None:
-        word, died = self._last_word(record, cold=cold, failed=failed)
+    def _close(self, *, cold: bool, failed: Exception | None) -> None:
+        word, died = self._last_word(cold=cold, failed=failed)
         if word is None:
             log.info("job %s attempt %d: given up elsewhere", self.key, self._names.attempt)
-            return
-        self._finish(word, died=died, cold=cold)
+        elif self._finish(word, died=died, cold=cold):
+            self._line.reach(Phase.SAID)
 
-    def _finish(self, word: Word, *, died: bool = False, cold: bool = False) -> None:
-        """Say it as soon as Redis takes it; not for ever while somebody waits for us to end."""
+    def _finish(self, word: Word, *, died: bool = False, cold: bool = False) -> bool:
+        """Say it as soon as Redis takes it; not for ever while somebody waits for us to end. Whether it was said."""
         while True:
             try:
                 outcome = self._holder.finish(
@@ -146,7 +158,10 @@ class Attempt:
             except Unavailable as away:
                 log.warning("job %s: its end cannot be told: %s", self.key, away)
                 if cold or self._stopped():
-                    return
+                    return False
+            except BrokerError as failed:
+                log.warning("job %s: its end cannot be told: %s", self.key, failed)
+                return False
             else:
                 said = word.error or word.state
                 log.info(
@@ -156,21 +171,22 @@ class Attempt:
                     said,
                     outcome.rule,
                 )
-                return
+                return True
 
-    def _last_word(
-        self, record: Record, *, cold: bool, failed: Exception | None
-    ) -> tuple[Word | None, bool]:
+    def _last_word(self, *, cold: bool, failed: Exception | None) -> tuple[Word | None, bool]:
         """What there is to say for a horse that said nothing, and whether that counts as a death."""
         wish = self._line.wish
-        if wish != Wish.RUN:
-            return run.word_of(wish, record), False
+        if self._record and wish != Wish.RUN:
+            return run.word_of(wish, self._record), False
         if cold:
             return Word(
                 FAILED, error="the worker was shut down", reason="shutdown", retryable=True
             ), False
         if self._line.phase == Phase.UNSAID:
             error = "it ended, but Redis was away for too long to tell how"
+            return Word(FAILED, error=error, reason="unreachable", retryable=True), False
+        if not self._record:
+            error = f"it could not be started: {failed or 'Redis did not answer'}"
             return Word(FAILED, error=error, reason="unreachable", retryable=True), False
         if self.watch.hung:
             return Word(

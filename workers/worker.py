@@ -180,24 +180,27 @@ class Worker(NotingWorker):
             self.forget(job, queue)
             return
         attempt = Attempt(self.post, self.pulse, self.name, job.names)
-        if not attempt.start(lambda: self._stop_requested):
-            self.forget(job, queue)
-            return
-        self._attempt = attempt
         try:
-            super().execute_job(job, queue)
+            self._go_through(attempt, job, queue)
         except SystemExit:
             attempt.close(cold=True)
             raise
+        finally:
+            self._attempt = None
+            self._horse_pid = 0
+            self.forget(job, queue)
+
+    def _go_through(self, attempt: Attempt, job: Job, queue: Queue) -> None:
+        """Start it, look after it, close it: also where it did not start, for that may have been heard."""
+        try:
+            if attempt.start(lambda: self._stop_requested):
+                self._attempt = attempt
+                super().execute_job(job, queue)
         except Exception as failed:
             log.exception("worker %s: job %s: the worker failed", self.name, attempt.key)
             attempt.close(failed=failed)
         else:
             attempt.close()
-        finally:
-            self._attempt = None
-            self._horse_pid = 0
-            self.forget(job, queue)
 
     def fork_work_horse(self, job: Job, queue: Queue) -> None:
         """Fork while the pulse is still, so that the horse inherits no lock that anybody holds."""

@@ -7,12 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker import Key, Outcome, Record, Unavailable
+from broker import Damaged, Key, Outcome, Record, Unavailable
 from broker.rules.liveness import Budgets
 from workers import attempt as attempts
 from workers.attempt import Attempt
 from workers.handoff import Names
 from workers.line import Line, Phase, Wish
+from workers.run import Word
 
 NAMES = Names(Key.of("home", "echo", "", "1"), 1_000, 1)
 AWAY = Unavailable("away")
@@ -154,3 +155,80 @@ def test_at_a_cold_shutdown_it_is_told_once(script, started, monkeypatch):
     reach(started)
     started.close(cold=True)
     assert said == [attempts.COLD_SECONDS_MAX]
+
+
+# --- a start whose answer is not known
+
+
+def test_a_start_that_may_have_been_heard_is_closed(script, attempt, monkeypatch):
+    script.answers = [(True, AWAY)]
+    monkeypatch.setattr(attempt._holder, "record", away)
+    assert not start(attempt)
+    attempt.close()
+    assert script.finishes == [("failed", "unreachable", True, False)]
+
+
+def away():
+    raise AWAY
+
+
+def test_a_start_that_was_refused_is_not_closed(script, attempt):
+    script.answers = [(False, ("refused", "stale_attempt"))]
+    assert not start(attempt)
+    attempt.close()
+    assert script.finishes == []
+
+
+def test_a_start_that_arrived_late_is_ours_though_the_next_one_is_refused(script, attempt):
+    """The first waits in a socket of a Redis that stood still; it arrives after we looked, before the second."""
+
+    def record_before():
+        monkeypatched.undo()
+
+    with pytest.MonkeyPatch.context() as monkeypatched:
+        script.answers = [(False, AWAY), (True, ("refused", "held"))]
+        monkeypatched.setattr(attempt._holder, "record", record_before)
+        assert start(attempt)
+
+
+@pytest.mark.parametrize("when", ["start", "record"])
+def test_an_order_to_end_within_the_start_closes_it(script, attempt, monkeypatch, when):
+    def end():
+        raise SystemExit(1)
+
+    script.answers = [(True, ("applied", "started"))]
+    monkeypatch.setattr(attempt._holder, when, end)
+    with pytest.raises(SystemExit):
+        start(attempt)
+    attempt.close(cold=True)
+    assert script.finishes == [("failed", "shutdown", True, False)]
+
+
+def test_a_record_that_is_damaged_is_given_up(script, attempt, monkeypatch, caplog):
+    def damaged(*args, **named):
+        raise Damaged("not a hash")
+
+    script.answers = [(True, ("applied", "started"))]
+    monkeypatch.setattr(attempt._holder, "record", damaged)
+    monkeypatch.setattr(attempt._holder, "finish", damaged)
+    assert not start(attempt)
+    attempt.close()
+    assert "cannot start: not a hash" in caplog.text
+    assert "its end cannot be told: not a hash" in caplog.text
+
+
+# --- a word that could not be said
+
+
+def test_a_word_is_said_only_where_it_was_answered(script, started, monkeypatch):
+    finish = started._holder.finish
+    monkeypatch.setattr(started._holder, "finish", lambda *args, **named: away())
+    started._stopped = lambda: True
+    started.say(Word("failed", error="no", reason="inline"))
+    assert started._line.phase == Phase.UNSAID
+    monkeypatch.setattr(started._holder, "finish", finish)
+    started.close()
+    assert script.finishes == [("failed", "unreachable", True, False)]
+    assert started._line.phase == Phase.SAID
+    started.close(cold=True)
+    assert len(script.finishes) == 1
