@@ -18,9 +18,12 @@ from typing import Any
 
 from broker import Broker, BrokerError, Holder, Key, WorkerInfo
 from workers.line import Line, Phase, Wish
-from workers.system import kill_group
+from workers.system import kill_group, undisturbed
 
 log = logging.getLogger("workers")
+
+#: How often a horse is looked after where the system can only look by reaping.
+REAP_SECONDS = 0.05
 
 
 class Watch:
@@ -104,15 +107,22 @@ class Watch:
                 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
             with self.reaping:
                 kill_group(pid)
-                return self._reap(pid)
-        return self._reap(pid)
-
-    def _reap(self, pid: int) -> tuple[int | None, int | None, Any]:
-        usage = None
-        with contextlib.suppress(ChildProcessError):
-            _, self.status, usage = os.wait4(pid, 0)
-        self.pid = 0
+        while not (usage := self._reap(pid)) and self.pid:
+            time.sleep(REAP_SECONDS)
         return pid, self.status, usage
+
+    def _reap(self, pid: int) -> Any:
+        """Reap it if it ended, and forget its number: both or none, whatever signal comes. Its usage, if it did."""
+        with undisturbed(), self.reaping:
+            try:
+                ended, status, usage = os.wait4(pid, os.WNOHANG)
+            except ChildProcessError:
+                self.pid = 0
+                return None
+            if not ended:
+                return None
+            self.pid, self.status = 0, status
+            return usage
 
 
 class Pulse:
@@ -147,7 +157,8 @@ class Pulse:
         """Check, then go on in a thread."""
         self.check()
         self._thread = threading.Thread(target=self.run, name="pulse", daemon=True)
-        self._thread.start()
+        with undisturbed():  # it shall take no signal while the main thread must not be disturbed
+            self._thread.start()
 
     def watch(self, watch: Watch | None) -> None:
         """A job begins, or ended."""

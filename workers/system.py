@@ -7,11 +7,30 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Iterator
 
 _PR_SET_PDEATHSIG = 1
 
 #: Loaded at import: what runs between a fork and an exec must not load anything.
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+#: The signals whose handlers raise: orders to end, and RQ's alarm.
+_RAISING = {signal.SIGTERM, signal.SIGINT, signal.SIGALRM}
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let signals whose handlers raise wait until the end of this.
+
+    It holds for this thread, and those that start within it: Python runs handlers in the main thread whichever thread
+    got the signal, so that all others must have been started so.
+    """
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _RAISING)  # raises what came just before
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def die_with_parent(parent: int) -> None:

@@ -6,13 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 
 import pytest
 
 from tests.workers.fleet import ROOT, alive, until
 from workers.line import Line
-from workers.pulse import Watch
+from workers.pulse import Pulse, Watch
 from workers.system import kill_group
 
 FORKS = 300
@@ -80,3 +81,65 @@ def test_a_fork_that_fails_is_told_as_it_was_and_the_worker_lives(fleet):
     assert "Resource temp" in record.error
     assert fleet.run("echo", 1).state == "completed"
     assert worker.poll() is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGALRM, signal.SIGTERM, signal.SIGINT])
+def test_no_signal_comes_between_the_reaping_and_its_note(monkeypatch, number):
+    """What RQ's alarm or an order to end raises there would lose the status, and leave a number to kill later."""
+
+    class Raised(BaseException):
+        pass
+
+    def handler(signum, frame):
+        raise Raised
+
+    def wait4(*names, reap=os.wait4):
+        reaped = reap(*names)
+        signal.pthread_kill(threading.get_ident(), number)
+        return reaped
+
+    monkeypatch.setattr(os, "wait4", wait4)
+    before = signal.signal(number, handler)
+    try:
+        watch = Watch(SimpleNamespace(key="k"), Line(), timeout_ms=0, start_ms=0, stop_ms=0)
+        child = os.fork()
+        if child == 0:
+            os._exit(3)
+        watch.forked(child)
+        with pytest.raises(Raised):
+            watch.wait()
+    finally:
+        signal.signal(number, before)
+    assert watch.pid == 0
+    assert os.waitstatus_to_exitcode(watch.status) == 3
+    assert watch.wait() == (None, watch.status, None)
+    assert number not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_a_horse_is_waited_for_where_it_cannot_be_looked_at_unreaped(monkeypatch):
+    monkeypatch.delattr(os, "waitid")
+    watch = Watch(SimpleNamespace(key="k"), Line(), timeout_ms=0, start_ms=0, stop_ms=0)
+    with subprocess.Popen(["sh", "-c", "sleep 0.2; exit 4"]) as child:
+        watch.forked(child.pid)
+        assert watch.wait()[:2] == (child.pid, 4 << 8)
+        child.returncode = 4
+    assert watch.pid == 0
+
+
+def test_the_thread_of_the_pulse_takes_no_signal_off_the_main_thread():
+    """Python runs a handler in the main thread, whichever thread got the signal: its mask alone would not help."""
+    masks = []
+
+    class Masked(Pulse):
+        def check(self):
+            pass
+
+        def run(self):
+            masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+
+    config = SimpleNamespace(budgets=SimpleNamespace(beat_ms=1_000))
+    pulse = Masked(SimpleNamespace(config=config), None)
+    pulse.start()
+    pulse.stop()
+    assert masks[0] >= {signal.SIGALRM, signal.SIGTERM, signal.SIGINT}
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, []) & {signal.SIGALRM, signal.SIGTERM}
