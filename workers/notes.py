@@ -64,7 +64,8 @@ class NotingWorker(rq.Worker):
         while True:
             try:
                 with self.connection.pipeline() as pipe:
-                    pipe.lrem(queue.intermediate_queue_key, 1, job.id)
+                    # All of them: whoever died between the move and its first note left one too.
+                    pipe.lrem(queue.intermediate_queue_key, 0, job.id)
                     for execution in executions:
                         execution.delete(job, pipe)
                     result = Result.get_key(job.id)  # type: ignore[no-untyped-call]

@@ -141,6 +141,18 @@ def test_a_flushed_redis_learns_the_worker_anew(redis_url, namespace):
         worker.register_death()
 
 
+def test_all_that_names_an_attempt_is_forgotten(redis_url, namespace):
+    """A worker that died between the move and its first note leaves its entry; the next hand-off adds another."""
+    with redis.Redis.from_url(redis_url) as client:
+        queue = Queue(f"{namespace}:n1:echo", connection=client)
+        worker = NotingWorker([queue], connection=client)
+        job = Job(namespace, connection=client)
+        client.rpush(queue.intermediate_queue_key, job.id, "other", job.id)
+        worker.forget(job, queue)
+        assert client.lrange(queue.intermediate_queue_key, 0, -1) == [b"other"]
+        client.delete(queue.intermediate_queue_key)
+
+
 def with_pipeline(worker):
     with worker.connection.pipeline() as pipe:
         worker.heartbeat(pipeline=pipe)
