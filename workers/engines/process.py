@@ -1,7 +1,7 @@
 """The engine of a program: `type = "process"` in the configuration file.
 
 Its argument list is a template, filled from the payload, one element each: no shell ever reads it, and no value can
-become an option, because one that begins with `-` is only taken after `--`.
+become or make an option: one that begins with `-`, or an argument that does so once filled, is only taken after `--`.
 """
 
 from __future__ import annotations
@@ -97,7 +97,12 @@ def fill(template: Sequence[str], payload: Any) -> list[str]:
                     f"payload.{name} begins with '-', and this engine takes it where the program would "
                     "read an option"
                 )
-        filled.append(_FIELD.sub(lambda found: _text(found, payload), part))
+        argument = _FIELD.sub(lambda found: _text(found, payload), part)
+        if argument.startswith("-") and not part.startswith("-") and not literal:
+            raise Permanent(
+                f"the argument {part!r} begins with '-' once it is filled, where the program would read an option"
+            )
+        filled.append(argument)
         literal = literal or part == "--"
     return filled
 
