@@ -47,10 +47,9 @@ def arguments(
     *, namespace: str, node: str, engine: str, slot: int, imports: Sequence[str], inline: bool
 ) -> list[str]:
     """The command line of a slot. The url is not on it: it may hold a password, and everybody can see this."""
-    made = ["--namespace", namespace, "--node", node, "--engine", engine, "--slot", str(slot)]
-    made += ["--parent", str(os.getpid())]
-    for module in imports:
-        made += ["--import", module]
+    # With `=`: a name may begin with `-`.
+    made = [f"--namespace={namespace}", f"--node={node}", f"--engine={engine}", f"--slot={slot}"]
+    made += ["--parent", str(os.getpid()), *(f"--import={module}" for module in imports)]
     return made + ["--inline"] * inline
 
 

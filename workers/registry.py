@@ -40,6 +40,10 @@ def engine(name: str, *, slots: int = 1) -> Callable[[Function], Function]:
 
 def register(spec: EngineSpec) -> None:
     """Add an engine. Raises Misconfigured where the name is taken by another, or a part is out of bounds."""
+    if "\0" in spec.name:
+        raise Misconfigured(
+            f"engine {spec.name!r}: its name holds a NUL, which no command line can"
+        )
     try:
         broker.Key.of("any", spec.name, "", "any")
     except Invalid as wrong:

@@ -79,6 +79,15 @@ def test_a_type_that_is_not_known_is_refused(tmp_path, monkeypatch):
         registry.load()
 
 
+def test_a_name_that_no_command_line_can_hold_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "broker.toml"
+    path.write_text('[engines."a\\u0000b"]\ntype = "process"\nargv = ["true"]\n')
+    monkeypatch.setenv("BROKER_CONFIG", str(path))
+    with pytest.raises(Misconfigured, match=r"engine 'a\\x00b'.*NUL") as raised:
+        registry.load()
+    assert "\0" not in str(raised.value)
+
+
 def test_a_module_that_cannot_be_imported_is_named():
     with pytest.raises(Misconfigured, match="cannot import no_such_module: ModuleNotFoundError"):
         registry.load(["no_such_module"])

@@ -9,6 +9,7 @@ from collections import Counter
 
 from tests.workers.fleet import ROOT, alive, until
 from workers.engine import EngineSpec
+from workers.main import _options, arguments
 from workers.supervisor import Supervisor
 
 
@@ -94,3 +95,10 @@ def test_a_slot_has_no_folder_of_ours_and_no_working_directory_first_on_its_path
     path = fleet.broker.result(job.key)
     assert str(ROOT / "workers") not in path
     assert "" not in path
+
+
+def test_names_that_look_like_options_reach_the_slot():
+    told = {"namespace": "-s", "node": "-n", "engine": "-e", "imports": ["-m"]}
+    read = _options(arguments(**told, slot=1, inline=True))
+    assert {name: getattr(read, name) for name in told} == told
+    assert (read.slot, read.inline) == (1, True)
