@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from broker.holder import Holder
     from broker.logs import set_up_logs
     from broker.outcome import Listed, Outcome
+    from broker.patience import patiently
     from broker.producer import AsyncJobEvents, JobEvents
     from broker.rules.event import Remove, RemovePair, Report
     from broker.rules.handoff import FUNCTION, queue_name, rq_job_id
@@ -67,6 +68,7 @@ __all__ = [  # noqa: RUF022 - grouped: it reads as a table of contents
     "Beat",
     "Holder",
     "WorkerInfo",
+    "patiently",
     "queue_name",
     "rq_job_id",
     # Settings, and what every process of ours sets up
@@ -97,6 +99,7 @@ _HOMES = {
     "broker.holder": ("Holder",),
     "broker.logs": ("set_up_logs",),
     "broker.outcome": ("Listed", "Outcome"),
+    "broker.patience": ("patiently",),
     "broker.producer": ("AsyncJobEvents", "JobEvents"),
     "broker.rules.event": ("Remove", "RemovePair", "Report"),
     "broker.rules.handoff": ("FUNCTION", "queue_name", "rq_job_id"),

@@ -11,8 +11,9 @@ import time
 from typing import Any
 
 from broker.catalog import Catalog
-from broker.errors import NotFound, Unavailable
+from broker.errors import NotFound
 from broker.outcome import Outcome
+from broker.patience import patiently
 from broker.rules.backoff import backoff_ms
 from broker.rules.event import Event, Finish, Reassert, Start
 from broker.rules.key import Key
@@ -24,7 +25,6 @@ from broker.submission import encode_json, new_event_id
 
 #: How long a finished attempt tries to tell it while Redis is away.
 PATIENCE_SECONDS = 60.0
-_PAUSE_SECONDS_MAX = 1.0
 
 
 class Holder:
@@ -106,30 +106,22 @@ class Holder:
         )
         retryable = retryable and state == FAILED
         deadline = time.monotonic() + patience_seconds
-        event: Finish | None = None
-        while True:
-            try:
-                event = event or Finish(
-                    key=self.key,
-                    created_at=self.created_at,
-                    attempt=self.attempt,
-                    holder=self.nonce,
-                    state=state,
-                    error=clip(error.partition("\n")[0]),
-                    reason=clip(reason),
-                    result=full,
-                    retryable=retryable,
-                    died=died,
-                    due=self._due() if retryable else 0,
-                    event_id=new_event_id(),
-                    by=self.worker,
-                )
-                return self._say(event)
-            except Unavailable:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise
-                time.sleep(min(left, random.uniform(0.1, _PAUSE_SECONDS_MAX)))
+        event = Finish(
+            key=self.key,
+            created_at=self.created_at,
+            attempt=self.attempt,
+            holder=self.nonce,
+            state=state,
+            error=clip(error.partition("\n")[0]),
+            reason=clip(reason),
+            result=full,
+            retryable=retryable,
+            died=died,
+            due=patiently(self._due, patience_seconds) if retryable else 0,
+            event_id=new_event_id(),
+            by=self.worker,
+        )
+        return patiently(lambda: self._say(event), deadline - time.monotonic())
 
     def record(self) -> Record | None:
         """The job's record now, None where it is gone."""

@@ -20,7 +20,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 CLIENT = {
     "broker.catalog", "broker.checkup", "broker.client", "broker.explain", "broker.fleet",
-    "broker.holder", "broker.outcome", "broker.producer", "broker.reported", "broker.reporting",
+    "broker.holder", "broker.outcome", "broker.patience", "broker.producer", "broker.reported", "broker.reporting",
     "broker.submission",
 }  # fmt: skip
 
@@ -184,7 +184,7 @@ def test_nothing_is_left_to_do() -> None:
 
 def test_only_the_loop_and_the_waiters_sleep() -> None:
     """A sleep elsewhere is a state waited for: wait on a condition with a deadline."""
-    sleepers = {"broker.roles.loop", "broker.holder", "broker.producer", "broker.store.server"}
+    sleepers = {"broker.roles.loop", "broker.patience", "broker.producer", "broker.store.server"}
     for path in SOURCES:
         name = name_of(path)
         if within(name, "workers") or name in sleepers:

@@ -12,11 +12,10 @@ import secrets
 import signal
 from collections.abc import Callable
 
-from broker import Broker, BrokerError, Holder, Record, Unavailable
+from broker import Broker, BrokerError, Holder, Record, Unavailable, patiently
 from workers import run
 from workers.handoff import Names
 from workers.line import Phase, Wish
-from workers.patience import patiently
 from workers.post import Post
 from workers.pulse import Pulse, Watch
 from workers.run import FAILED, Horse, Word

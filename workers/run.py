@@ -11,11 +11,10 @@ import traceback
 from dataclasses import dataclass
 from typing import Any
 
-from broker import BrokerError, Holder, Invalid, NotFound, Record, Unavailable
+from broker import BrokerError, Holder, Invalid, NotFound, Record, Unavailable, patiently
 from workers.context import Context
 from workers.engine import EngineSpec, Stopped
 from workers.line import Line, Phase, Wish
-from workers.patience import patiently
 
 log = logging.getLogger("workers")
 

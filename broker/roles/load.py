@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Collection
+from typing import Any
 
 from broker.rules.index import ready_score
 from broker.rules.key import Key
@@ -160,7 +161,7 @@ class Load:
         return record if record is not None and record.rev == rev and record.ready else None
 
 
-def _add(counter: Counter, what: object, by: int) -> None:  # type: ignore[type-arg]
+def _add(counter: Counter[Any], what: object, by: int) -> None:
     counter[what] += by
     if not counter[what]:
         del counter[what]

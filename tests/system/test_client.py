@@ -8,37 +8,14 @@ import pytest
 
 from broker import (
     Broker,
-    Holder,
     Invalid,
     JobFailed,
-    Key,
     NotFound,
     Refused,
     TimedOut,
     WorkerInfo,
 )
-from broker.rules.event import Place
-
-
-def place(broker: Broker, key: Key, node: str = "node-a") -> None:
-    event = Place(key=key, node=node, rev=broker.get(key).rev, term=1)
-    assert broker.view.apply([event])[0].outcome == "applied"
-
-
-def holder(broker: Broker, key: Key, node: str = "node-a") -> Holder:
-    """A placed and started attempt."""
-    place(broker, key, node)
-    record = broker.get(key)
-    made = Holder(
-        broker,
-        key,
-        created_at=record.created_at,
-        attempt=record.attempt,
-        node=node,
-        worker=f"{node}-w",
-    )
-    assert made.start().rule == "started"
-    return made
+from tests.system.command import held as holder
 
 
 class TestSubmitting:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from broker import Unavailable
+from broker.errors import Unavailable
 
 #: The longest pause between two calls, in seconds.
 PAUSE_SECONDS_MAX = 1.0
