@@ -1,14 +1,16 @@
-"""What the store's tests stand on beside the server: a job's story, told to each twin in turn."""
+"""What the store's tests stand on beside the server: a job's story, told to each twin in turn; an origin's desk."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import fakeredis
 import pytest
 
 from broker.rules.ledger import Bounds
 from broker.store.store import Store
+from broker.store.watch import Watcher
+from tests.store.readers import Desk
 from tests.store.story import Story
 from tests.store.twins import LedgerTwin, RedisTwin
 
@@ -39,3 +41,25 @@ def script(request: pytest.FixtureRequest) -> RedisTwin:
     if request.param == "fakeredis":
         return RedisTwin(Store(fakeredis.FakeRedis()))
     return RedisTwin(request.getfixturevalue("store"))
+
+
+@pytest.fixture
+def desk(store: Store) -> Desk:
+    return Desk(store)
+
+
+@pytest.fixture(params=["redis", "fakeredis"])
+def desk_on_each(request: pytest.FixtureRequest, namespace: str) -> Iterator[Desk]:
+    """The same on both: trimming and reading must work for users' tests too."""
+    if request.param == "redis":
+        store = Store.from_url(request.getfixturevalue("redis_url"), namespace)
+    else:
+        store = Store(fakeredis.FakeRedis(version=(7, 0)), namespace)
+    yield Desk(store)
+    store.close()
+
+
+@pytest.fixture
+def watcher(store: Store) -> Iterator[Watcher]:
+    with Watcher(store) as made:
+        yield made

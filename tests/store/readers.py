@@ -83,3 +83,7 @@ def changes_until(watcher, enough):
 def blocked(store):
     """How many clients wait in a blocking call."""
     return store.client.info("clients")["blocked_clients"]
+
+
+def revs(entries):
+    return [entry.rev for entry in entries]

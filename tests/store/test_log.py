@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import time
 
-import fakeredis
 import pytest
 
 from broker.errors import Damaged, Gone
@@ -11,30 +10,19 @@ from broker.rules.record import from_fields
 from broker.rules.replay import fold
 from broker.store.decode import read_logged, read_record
 from broker.store.log import BEGIN, Log, Place, Position
-from broker.store.store import Store
-from tests.store.readers import ORIGIN, Desk, key, logged
+from tests.store.readers import ORIGIN, key, logged, revs
 
 HOUR_MS = 3_600_000
 
 
-@pytest.fixture(params=["redis", "fakeredis"])
-def desk(request, namespace):
-    """The same on both: trimming and reading must work for users' tests too."""
-    if request.param == "redis":
-        store = Store.from_url(request.getfixturevalue("redis_url"), namespace)
-    else:
-        store = Store(fakeredis.FakeRedis(version=(7, 0)), namespace)
-    yield Desk(store)
-    store.close()
+@pytest.fixture
+def desk(desk_on_each):
+    return desk_on_each
 
 
 @pytest.fixture
 def log(desk):
     return Log(desk.store, ORIGIN)
-
-
-def revs(entries):
-    return [entry.rev for entry in entries]
 
 
 def test_nothing_written_is_a_position_without_epoch(log):

@@ -1,35 +1,24 @@
 from __future__ import annotations
 
-import fakeredis
 import pytest
 
 from broker.errors import Gone, Refused, Unavailable
 from broker.rules.replay import rev_order
 from broker.store.log import BEGIN, Log, Place, Position
 from broker.store.store import Store
-from tests.store.readers import ORIGIN, Desk
+from tests.store.readers import ORIGIN, Desk, revs
 
 HOUR_MS = 3_600_000
 
 
-@pytest.fixture(params=["redis", "fakeredis"])
-def desk(request, namespace):
-    """The same on both: trimming and reading must work for users' tests too."""
-    if request.param == "redis":
-        store = Store.from_url(request.getfixturevalue("redis_url"), namespace)
-    else:
-        store = Store(fakeredis.FakeRedis(version=(7, 0)), namespace)
-    yield Desk(store)
-    store.close()
+@pytest.fixture
+def desk(desk_on_each):
+    return desk_on_each
 
 
 @pytest.fixture
 def log(desk):
     return Log(desk.store, ORIGIN)
-
-
-def revs(entries):
-    return [entry.rev for entry in entries]
 
 
 def test_trimming_by_count_puts_the_floor_just_below_the_first_kept(desk, log):

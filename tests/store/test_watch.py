@@ -20,17 +20,6 @@ from broker.store.watch import Watcher, read_cursor
 from tests.store.readers import ORIGIN, Desk, changes_until, key, logged, report, until
 
 
-@pytest.fixture
-def desk(store):
-    return Desk(store)
-
-
-@pytest.fixture
-def watcher(store):
-    with Watcher(store) as made:
-        yield made
-
-
 def states(changes):
     return [(change.key.id, change.record and change.record.state) for change in changes]
 

@@ -19,17 +19,6 @@ from tests.store.readers import ORIGIN, Desk, blocked, changes_until, key, logge
 HOUR_MS = 3_600_000
 
 
-@pytest.fixture
-def desk(store):
-    return Desk(store)
-
-
-@pytest.fixture
-def watcher(store):
-    with Watcher(store) as made:
-        yield made
-
-
 def trim(desk):
     """So far that whoever stood before the newest entry misses something."""
     Log(desk.store, ORIGIN).trim(1, HOUR_MS)
