@@ -25,8 +25,8 @@ from pydantic_settings import (
 )
 
 from broker.errors import Misconfigured
+from broker.rules.bounds import Bounds
 from broker.rules.key import NAME
-from broker.rules.ledger import Bounds
 from broker.rules.liveness import Budgets
 
 DEFAULT_URL = "redis://127.0.0.1:6379"

@@ -69,4 +69,8 @@ class Misconfigured(BrokerError):
 
 
 class Untrusted(BrokerError):
-    """A peer's word could not be verified."""
+    """A peer's word could not be verified; `rule` names what failed (`expired`, `bad_signature`, ...)."""
+
+    def __init__(self, rule: str, message: str = "") -> None:
+        super().__init__(message or f"not trusted: {rule}")
+        self.rule = rule

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from broker.rules import index
+from broker.rules.bounds import Bounds
 from broker.rules.entry import Entry
 from broker.rules.event import Event, KeyedEvent, RemovePair, Report, mark, shape_mark
 from broker.rules.key import Key
@@ -16,15 +17,6 @@ from broker.rules.merge import merge
 from broker.rules.record import Record
 from broker.rules.removal import remove_record, valid_removal
 from broker.rules.verdict import APPLIED, DUPLICATE, REFUSED, Answer, Scene, Step, Verdict
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """How much an origin's books remember."""
-
-    tombstones_max: int = 100_000
-    answers_max: int = 10_000
-    answers_ms_min: int = 120_000
 
 
 @dataclass(slots=True)

@@ -52,6 +52,15 @@ class Keys:
         """Zset: worker by ms of its last beat; forgotten after 24 h without one, or with its node."""
         return f"{self.namespace}:workers"
 
+    @property
+    def groups(self) -> str:
+        """Hash: group -> ms when a member last looked; forgotten with the group, 7 days after."""
+        return f"{self.namespace}:groups"
+
+    def trust(self, node: str) -> str:
+        """Stream: announcements of that node's trust store; 10,000."""
+        return f"{self.of(node).prefix}:trust"
+
     def node(self, node: str) -> str:
         """Hash with TTL: what a node says of itself."""
         return f"{self.namespace}:node:{node}"
@@ -124,6 +133,14 @@ class OriginKeys:
     def seen_old(self) -> str:
         """Hash: the answers before the last turn."""
         return f"{self.prefix}:seen:old"
+
+    def sub(self, group: str) -> str:
+        """Hash: a subscription: owner, term, until, acked; with its group."""
+        return f"{self.prefix}:sub:{group}"
+
+    def parked(self, group: str) -> str:
+        """Stream: entries whose handler failed for good, with the reason; 1,000, with the group."""
+        return f"{self.prefix}:parked:{group}"
 
     @property
     def books(self) -> list[str]:

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from broker.errors import Damaged, Invalid, Unavailable
+from broker.rules.bounds import Bounds
 from broker.rules.event import Event, RemovePair, Report, arguments, origin_of
 from broker.rules.key import Key, encode
-from broker.rules.ledger import Bounds
 from broker.rules.record import Record
 from broker.rules.verdict import Answer
 from broker.store.connection import redis_errors

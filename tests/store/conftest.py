@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import fakeredis
 import pytest
 
-from broker.rules.ledger import Bounds
+from broker.rules.bounds import Bounds
 from broker.store.store import Store
 from broker.store.watch import Watcher
 from tests.store.readers import Desk

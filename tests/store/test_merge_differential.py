@@ -13,6 +13,7 @@ import fakeredis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.rules.bounds import Bounds
 from broker.rules.event import (
     AHEAD_MS_MAX,
     NUMBER_MAX,
@@ -30,7 +31,6 @@ from broker.rules.event import (
     Submit,
     Unplace,
 )
-from broker.rules.ledger import Bounds
 from broker.rules.record import Record
 from broker.rules.state import STATES
 from broker.store.store import Store

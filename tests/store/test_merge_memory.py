@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.rules.ledger import Bounds
+from broker.rules.bounds import Bounds
 from tests.store.story import CREATED
 from tests.store.twins import NOW, key
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from broker.rules.bounds import Bounds
 from broker.rules.entry import Entry, read_entry
 from broker.rules.event import Event, RemovePair
 from broker.rules.key import Key
-from broker.rules.ledger import Bounds, Ledger
+from broker.rules.ledger import Ledger
 from broker.rules.record import Record, projection
 from broker.rules.verdict import Answer
 from broker.store.store import Store

@@ -13,7 +13,7 @@ import pytest
 from broker.client import Broker
 from broker.config import settings
 from broker.errors import Invalid
-from broker.rules.ledger import Bounds
+from broker.rules.bounds import Bounds
 from broker.rules.placement import NodeLoad, choose
 from broker.rules.wire import parse_event
 from broker.store.server import PrivateRedis
