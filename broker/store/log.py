@@ -12,7 +12,7 @@ moved up to the place took nothing away above it, so nothing was missing when th
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 import redis
@@ -127,7 +127,7 @@ class Log:
             pipe.xrange(self._keys.log, place.rev, until, count=count + 1)
             raw, found = self._execute(pipe)
         stands = bool(raw) and raw[0][0].decode() == place.rev
-        if why := _misfit(place, found, stands):
+        if why := misfit(place, found, stands):
             raise Gone(self.origin, why)
         raw = raw[1:] if stands else raw[:count]
         rev = raw[-1][0].decode() if raw else place.rev
@@ -150,7 +150,7 @@ class Log:
         pipe.hmget(self._keys.meta, "epoch", "floor", "rev")
         pipe.xlen(self._keys.log)
         entries, meta, length = pipe.execute()
-        return entries, _position(meta, length)
+        return entries, position_of(meta, length)
 
     def _decode(self, raw: Iterable[Raw]) -> list[Entry]:
         entries = []
@@ -163,7 +163,8 @@ class Log:
         return entries
 
 
-def _position(meta: list[bytes | None], length: int) -> Position:
+def position_of(meta: Sequence[bytes | None], length: int) -> Position:
+    """Where a log of `length` entries stands by its meta's epoch, floor and rev."""
     epoch, floor, rev = (raw.decode() if raw else "" for raw in meta)
     floor = floor or BEGIN
     rev = rev or floor
@@ -172,8 +173,11 @@ def _position(meta: list[bytes | None], length: int) -> Position:
     return Position(epoch, floor, rev)
 
 
-def _misfit(place: Place, found: Position, stands: bool) -> str:
-    """Why the place does not fit the log as found; empty if it does."""
+def misfit(place: Place, found: Position, stands: bool) -> str:
+    """Why the place does not fit the log as found; empty if it does.
+
+    `stands`: whether the entry that the place names is still in the log.
+    """
     is_floor = rev_order(place.rev) == rev_order(found.floor)
     if place.epoch != found.epoch:
         # Who stood where no log was lost nothing, if one began there since.
