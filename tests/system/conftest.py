@@ -1,10 +1,15 @@
-"""The command line, on the test's own namespace."""
+"""The command line on the test's own namespace, and a job's story in the frames of the sources, told to each twin."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from broker.rules.bounds import Bounds
+from tests.store.twins import LedgerTwin, RedisTwin
 from tests.system.command import Command
+from tests.system.sources import Source
 
 
 @pytest.fixture
@@ -20,3 +25,20 @@ def command(
     for name in ("BROKER_LOG_LEVEL", "BROKER_CONFIG", "REDIS_URL_FILE", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     return made
+
+
+@pytest.fixture(params=["ledger", "redis"])
+def twin(request: pytest.FixtureRequest) -> Callable[..., LedgerTwin | RedisTwin]:
+    """Makes the model, or the script on a real server; with bounds where a test needs them."""
+
+    def make(bounds: Bounds | None = None) -> LedgerTwin | RedisTwin:
+        if request.param == "ledger":
+            return LedgerTwin(bounds)
+        return RedisTwin(request.getfixturevalue("store"), bounds)
+
+    return make
+
+
+@pytest.fixture
+def source(twin: Callable[..., LedgerTwin | RedisTwin]) -> Source:
+    return Source(twin())

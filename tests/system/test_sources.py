@@ -19,65 +19,9 @@ from broker.rules.wire import parse_event
 from broker.store.server import PrivateRedis
 from broker.store.store import Store
 from broker.store.view import View
-from tests.store.story import CREATED, Story
-from tests.store.twins import ORIGIN, LedgerTwin, RedisTwin, key
-
-METHODS = {"queued": "submitted", "running": "started", "completed": "completed"}
-
-
-def frame(state, node="", seq=0, *, method="", resync=False, **info):
-    """A lifecycle notification as the sources write it."""
-    workload = {
-        "id": "7", "model": "llama3", "engine": "ollama", "state": state, "originatedFrom": ORIGIN,
-        "scheduledOn": node, "createdAt": CREATED, "startedAt": None, "completedAt": None, "error": None,
-        "requesterId": None,
-    } | info  # fmt: skip
-    if seq:
-        workload["seq"] = seq
-    params = {"workloadInfo": workload} | ({"resync": True} if resync else {})
-    name = method or f"workload:{METHODS.get(state, 'errored')}"
-    return {"jsonrpc": "2.0", "method": name, "params": params}
-
-
-def removal(id="7", **exact):
-    params = {"workloadId": id, "originatedFrom": ORIGIN} | exact
-    return {"jsonrpc": "2.0", "method": "workloads:remove", "params": params}
-
-
-class Source(Story):
-    """A story told in frames: each `say` gives `outcome rule`."""
-
-    def say(self, state, node="", seq=0, **more):
-        return self.tell(parse_event(frame(state, node, seq, **more)))
-
-    def take_away(self, id="7", **exact):
-        return self.tell(parse_event(removal(id, **exact)))
-
-    def now_is(self, **of):
-        """Where the job stands, in short; a guess ends in `~`."""
-        record = self.record(key(**of))
-        return record and (record.state + "~" * record.inferred, record.node, record.seq)
-
-    @property
-    def jobs(self):
-        return sorted(map(str, self.twin.books().records))
-
-
-@pytest.fixture(params=["ledger", "redis"])
-def twin(request):
-    """Makes the twin, with bounds where a test needs them."""
-
-    def make(bounds=None):
-        if request.param == "ledger":
-            return LedgerTwin(bounds)
-        return RedisTwin(request.getfixturevalue("store"), bounds)
-
-    return make
-
-
-@pytest.fixture
-def source(twin):
-    return Source(twin())
+from tests.store.story import CREATED
+from tests.store.twins import key
+from tests.system.sources import Source, frame
 
 
 class TestOrder:
