@@ -18,9 +18,6 @@ from broker.rules.verdict import Scene, Verdict, applied, buried, duplicate, ref
 #: The death of a holder at which a job counts as poison, decided before tries.
 DEATHS_MAX = 3
 
-#: A reported job may be pruned after this silence, in milliseconds (7 days).
-SILENCE_MS_MAX = 7 * 86_400_000
-
 #: Events that also speak of reported jobs; all others are refused `not_ours` there.
 _OF_REPORTED = frozenset({"guess", "prune", "intent"})
 
@@ -223,7 +220,7 @@ def _intent(record: Record, event: events.Intent, scene: Scene) -> Verdict:
 
 
 def _prune(record: Record, event: events.Prune, scene: Scene) -> Verdict:
-    silent = record.inferred or scene.now - record.last_seen >= SILENCE_MS_MAX
+    silent = record.inferred or scene.now - record.last_seen >= scene.silence_ms_max
     old = record.ended or (record.kind == REPORTED and silent)
     if (record.rev, record.last_seen) != (event.rev, event.last_seen) or not old:
         return refused("guess_outdated", record)

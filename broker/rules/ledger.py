@@ -59,6 +59,7 @@ class Ledger:
             horizon=self.horizon,
             seen=isinstance(event, Report) and self._answer(shape_mark(event)) is not None,
             term=self.terms.get(getattr(event, "role", ""), 0),
+            silence_ms_max=self.bounds.silence_ms_max,
         )
 
     def _book(self, event: KeyedEvent, verdict: Verdict, now: int) -> Answer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
+from broker.rules.bounds import WEEK_MS
 from broker.rules.record import Record
 
 APPLIED, DUPLICATE, REFUSED = "applied", "duplicate", "refused"
@@ -31,6 +32,7 @@ class Scene(NamedTuple):
     horizon: int = 0  #: highest generation of a tombstone that was evicted
     seen: bool = False  #: whether the report's shape mark is among the answers
     term: int = 0  #: the highest term known of the event's role
+    silence_ms_max: int = WEEK_MS  #: how long a reported job stays without a sighting
 
     def buried(self, created_at: int) -> bool:
         """Whether a tombstone of the identity or of its pair covers this generation."""

@@ -93,8 +93,14 @@ class View:
 
     def _settings(self, now: int) -> list[str]:
         bounds = self._bounds
-        numbers = (bounds.tombstones_max, bounds.answers_max, bounds.answers_ms_min)
-        return [str(now), secrets.token_hex(8), *map(str, numbers), str(self._result_ttl_ms)]
+        numbers = (
+            bounds.tombstones_max,
+            bounds.answers_max,
+            bounds.answers_ms_min,
+            bounds.silence_ms_max,
+            self._result_ttl_ms,
+        )
+        return [str(now), secrets.token_hex(8), *map(str, numbers)]
 
     def _make_known(self, origin: str) -> int:
         """List the origin before its first event, so that no job is ever out of sight; gives Redis's time."""

@@ -204,7 +204,8 @@ def run_both(steps, bounds, server):
     assert server.books() == ledger.books()
 
 
-bounds = st.sampled_from([Bounds(), Bounds(tombstones_max=2, answers_max=3, answers_ms_min=60)])
+LOW = Bounds(tombstones_max=2, answers_max=3, answers_ms_min=60, silence_ms_max=50)
+bounds = st.sampled_from([Bounds(), LOW])
 namespaces = itertools.count(1)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.rules.attempt import SILENCE_MS_MAX
+from broker.rules.bounds import WEEK_MS, Bounds
 from tests.store.story import CREATED
 from tests.store.twins import NOW, key
 
@@ -190,7 +190,16 @@ def test_prune_of_a_reported_guess(story):
 
 def test_prune_of_a_reported_job_after_long_silence(story):
     story.report("running")
-    story.wait(SILENCE_MS_MAX - 1)
+    story.wait(WEEK_MS - 1)
+    assert story.prune() == "refused guess_outdated"
+    story.wait(1)
+    assert story.prune() == "applied pruned"
+
+
+def test_the_silence_after_which_a_reported_job_may_be_pruned_is_a_bound(story_with):
+    story = story_with(Bounds(silence_ms_max=50))
+    story.report("running")
+    story.wait(49)
     assert story.prune() == "refused guess_outdated"
     story.wait(1)
     assert story.prune() == "applied pruned"

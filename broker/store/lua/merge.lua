@@ -21,6 +21,7 @@
 --   tombstones_max   how many tombstones stay
 --   answers_max      how many answers make `seen` turn
 --   answers_ms_min   how old the last turn must be
+--   silence_ms_max   how long a reported job stays without a sighting
 --   result_ttl_ms    how long result, output and a completed job's spec outlive the end
 --   event...         for each event: kind, job (engine/run/id; for remove_pair the encoded id), its ARGUMENTS;
 --                    for remove_pair then the number of siblings and their members of `ids`
@@ -34,7 +35,8 @@ local call, format, find, max = redis.call, string.format, string.find, math.max
 local NOW, NOW_TEXT = tonumber(ARGV[1]), ARGV[1]
 local EPOCH = ARGV[2]
 local TOMBSTONES_MAX, ANSWERS_MAX = tonumber(ARGV[3]), tonumber(ARGV[4])
-local ANSWERS_MS_MIN, RESULT_TTL_MS = tonumber(ARGV[5]), ARGV[6]
+local ANSWERS_MS_MIN, SILENCE_MS_MAX = tonumber(ARGV[5]), tonumber(ARGV[6])
+local RESULT_TTL_MS = ARGV[7]
 
 -- The fields of each kind of event, in the order of rules.event.ARGUMENTS.
 local ARGUMENTS = {
@@ -141,7 +143,7 @@ local function apply(event)
 end
 
 -- Where the next event begins; each is read into the table of its kind, so that a batch makes no tables.
-local at, key_at = 7, 11
+local at, key_at = 8, 11
 local event_of = {}
 for kind in pairs(ARGUMENTS) do event_of[kind] = {kind = kind, keys = {}} end
 

@@ -3,8 +3,6 @@
 local CLIMB = {run = 0, cancel = 1, remove = 2}
 -- The death of a holder at which a job counts as poison.
 local DEATHS_MAX = 3
--- A reported job may be pruned after this silence: 7 days.
-local SILENCE_MS_MAX = 604800000
 -- Events that also speak of reported jobs.
 local OF_REPORTED = {guess = true, prune = true, intent = true}
 
