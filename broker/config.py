@@ -105,7 +105,8 @@ def settings(**flags: Any) -> Settings:
     except ValidationError as wrong:
         first = wrong.errors(include_url=False)[0]
         name = ".".join(map(str, first["loc"])) or "settings"
-        raise Misconfigured(f"setting {name}: {first['msg']}") from None
+        what = first["msg"].removeprefix("Value error, ")  # pydantic's word for what we said ourselves
+        raise Misconfigured(f"setting {name}: {what}") from None
 
 
 class Engine(BaseModel):

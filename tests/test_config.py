@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from broker import Misconfigured, engines, settings
+from broker.rules.bounds import Bounds
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +48,33 @@ def test_an_empty_variable_is_one_that_is_not_set(
     assert (found.redis_url, found.log_level) == ("redis://redis:6379", "info")
     assert found.node
     assert engines() == {}
+
+
+def test_how_much_is_kept_is_set_bound_by_bound(
+    nowhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (nowhere / "broker.toml").write_text("[broker.bounds]\nlog_max = 7\ndone_max = 8\n")
+    assert settings().bounds == Bounds(log_max=7, done_max=8)
+    monkeypatch.setenv("BROKER_BOUNDS__LOG_MAX", "9")
+    assert settings().bounds == Bounds(log_max=9, done_max=8)
+
+
+@pytest.mark.parametrize(
+    "bound,value,says",
+    [
+        ("LOG_MAX", "0", "setting bounds: log_max is a number of at least 1"),
+        ("DONE_MS_MAX", "-5", "setting bounds: done_ms_max is a number of at least 1"),
+        ("ANSWERS_MS_MIN", "-1", "setting bounds: answers_ms_min is a number of at least 0"),
+        ("LOG_HARD_MAX", "99999", "setting bounds: log_hard_max is at least log_max"),
+        ("PARKED_MAX", "many", "setting bounds.parked_max: Input should be a valid integer.*"),
+    ],
+)
+def test_a_bound_that_is_none_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, bound: str, value: str, says: str
+) -> None:
+    monkeypatch.setenv(f"BROKER_BOUNDS__{bound}", value)
+    with pytest.raises(Misconfigured, match=f"^{says}$"):
+        settings()
 
 
 @pytest.mark.parametrize(

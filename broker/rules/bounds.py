@@ -5,7 +5,9 @@ The defaults are what the documentation promises. Tests lower them; an operator 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+
+from broker.errors import Invalid
 
 #: Seven days, in milliseconds.
 WEEK_MS = 604_800_000
@@ -27,3 +29,11 @@ class Bounds:
     parked_max: int = 1_000  #: entries of one group
     group_ms_max: int = WEEK_MS  #: of a group, fleet-wide: since a member last looked
     announcements_max: int = 10_000  #: of one node's trust store
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            least = 0 if field.name == "answers_ms_min" else 1
+            if getattr(self, field.name) < least:
+                raise Invalid(f"{field.name} is a number of at least {least}")
+        if self.log_hard_max < self.log_max:
+            raise Invalid("log_hard_max is at least log_max")
