@@ -60,6 +60,7 @@ class Settings(BaseSettings):
     node: str = Field(default_factory=host_node, pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
+    trust_dir: Path = Field(default_factory=lambda: data_dir() / "trust")
     result_ttl_ms: int = Field(86_400_000, ge=1)
     budgets: Budgets = Budgets()
     bounds: Bounds = Bounds()
@@ -105,7 +106,8 @@ def settings(**flags: Any) -> Settings:
     except ValidationError as wrong:
         first = wrong.errors(include_url=False)[0]
         name = ".".join(map(str, first["loc"])) or "settings"
-        what = first["msg"].removeprefix("Value error, ")  # pydantic's word for what we said ourselves
+        # pydantic's own words before what we said ourselves
+        what = first["msg"].removeprefix("Value error, ")
         raise Misconfigured(f"setting {name}: {what}") from None
 
 
