@@ -1,0 +1,58 @@
+-- A subscription: the hash tells the truth, and the Redis group of the same name, with its one consumer, follows it.
+-- Handed out and not acknowledged (pending) is what lies after `acked`, up to and including `sent`.
+
+local call, format = redis.call, string.format
+local LOG, SUB, GROUP = KEYS[1], KEYS[2], ARGV[1]
+
+-- The one consumer of every group: a member's name in it would outlive the member.
+local CONSUMER = 'owner'
+-- How many of the pending entries one call acknowledges at most; later calls go on.
+local SETTLED_MAX = 1000
+
+local function filled(value, otherwise)
+  if value and value ~= '' then return value end
+  return otherwise
+end
+
+local function read_subscription()
+  local found = call('HMGET', SUB, 'owner', 'term', 'until', 'epoch', 'acked', 'sent', 'tries', 'counted', 'gaps',
+    'asked', 'replay')
+  return {
+    owner = filled(found[1], ''), term = filled(found[2], ''), until_ms = tonumber(found[3] or nil) or 0,
+    epoch = filled(found[4], ''), acked = filled(found[5], BEGIN), sent = filled(found[6], BEGIN),
+    tries = tonumber(found[7] or nil) or 0, counted = found[8], gaps = tonumber(found[9] or nil) or 0,
+    asked = filled(found[10], ''), replay = filled(found[11], ''), is_known = filled(found[5], '') ~= '',
+  }
+end
+
+-- The subscription, if `term` is its owner's; nil where it was given back, taken over or removed.
+local function held_by(term)
+  local sub = read_subscription()
+  if sub.owner ~= '' and sub.term == term then return sub end
+end
+
+-- Acknowledge what is pending up to and including `rev`, in the Redis group. Comes before every other write: it takes
+-- no memory, so that a full Redis, which refuses a script's first write if it could grow anything, lets readers go on.
+local function settle(rev)
+  local ids = {BEGIN}
+  -- Of a wrong type the log would be an error here; then the only other one is that there is no group.
+  call('XLEN', LOG)
+  local pending = redis.pcall('XPENDING', LOG, GROUP, '-', rev, SETTLED_MAX)
+  for i = 1, pending.err and 0 or #pending do ids[i + 1] = pending[i][1] end
+  call('XACK', LOG, GROUP, unpack(ids))
+end
+
+-- All up to and including `rev` is done with.
+local function acknowledge(rev)
+  settle(rev)
+  call('HSET', SUB, 'acked', rev, 'tries', '0')
+end
+
+-- Parked entries whose repetition was asked for: their ids, oldest wish first, with a space between.
+local function without(replay, id)
+  local kept = {}
+  for asked in string.gmatch(replay, '%S+') do
+    if asked ~= id then kept[#kept + 1] = asked end
+  end
+  return table.concat(kept, ' ')
+end
