@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from broker.rules.entry import Entry
 from broker.rules.key import Key
 from broker.rules.record import Record, to_json
 from broker.rules.verdict import APPLIED, DUPLICATE, Answer
@@ -48,3 +49,22 @@ class Listed:
 
     def to_json(self) -> dict[str, Any]:
         return to_json(self.key, self.record) | {"suspect": self.suspect}
+
+
+def entry_json(origin: str, entry: Entry) -> dict[str, Any]:
+    """An entry as every face shows it: `record` is null where the job is gone, up to `generation`.
+
+    The key of a removal of every engine and run is `origin/id`, which is no job's.
+    """
+    key = entry.key(origin)
+    name = f"{origin}/{entry.job}" if entry.names_pair else str(key)
+    return {
+        "rev": entry.rev,
+        "at": int(entry.rev.split("-")[0]),
+        "event": entry.event,
+        "rule": entry.rule,
+        "by": entry.by,
+        "key": name,
+        "generation": entry.generation or None,
+        "record": None if entry.record is None else to_json(key, entry.record),
+    }

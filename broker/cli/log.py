@@ -19,8 +19,7 @@ from broker.cli.output import table_lines as lines_of
 from broker.cli.session import broker
 from broker.cli.table import Column
 from broker.errors import Gone, Invalid, NotFound
-from broker.outcome import Listed
-from broker.rules.record import to_json as record_json
+from broker.outcome import Listed, entry_json
 from broker.text import to_json
 
 if TYPE_CHECKING:
@@ -51,25 +50,6 @@ COLUMNS: Columns = (
     (Column("NODE", 4, least=8), lambda entry: (entry["record"] or {}).get("node") or "-"),
     (Column("BY", 5, least=6), lambda entry: entry["by"] or "-"),
 )
-
-
-def entry_json(origin: str, entry: Entry) -> dict[str, Any]:
-    """An entry as every face shows it: `record` is null where the job is gone, up to `generation`.
-
-    The key of a removal of every engine and run is `origin/id`, which is no job's.
-    """
-    key = entry.key(origin)
-    name = f"{origin}/{entry.job}" if entry.names_pair else str(key)
-    return {
-        "rev": entry.rev,
-        "at": int(entry.rev.split("-")[0]),
-        "event": entry.event,
-        "rule": entry.rule,
-        "by": entry.by,
-        "key": name,
-        "generation": entry.generation or None,
-        "record": None if entry.record is None else record_json(key, entry.record),
-    }
 
 
 def log(
