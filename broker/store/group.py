@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import redis
 
@@ -104,7 +104,8 @@ class Group:
         `known` is where this process stood last: it goes on there if the subscription was lost meanwhile. Without it a
         subscription that is not known begins at the oldest entry that is kept.
         """
-        args = [self.holder, self._lease_ms, self._store.clock.now(), *(known or ("", ""))]
+        epoch, rev = known or ("", "")
+        args = (self.holder, self._lease_ms, self._store.clock.now(), epoch, rev)
         found = self._run("claim", origin, args, self._store.keys.of(origin).meta)
         if not found:
             return None
@@ -144,7 +145,7 @@ class Group:
 
     def park(self, origin: str, term: int, rev: str, reason: str) -> None:
         """The entry failed for good: put it aside with the reason, and go on behind it."""
-        args = [term, rev, _clip(reason), self._parked_max, self._store.clock.now()]
+        args = (term, rev, _clip(reason), self._parked_max, self._store.clock.now())
         answer = self._run("park", origin, args, self._parked(origin))
         self._check(answer, origin, term)
 
@@ -165,7 +166,7 @@ class Group:
 
     def again(self, origin: str, term: int, id: str, reason: str) -> None:
         """The parked entry failed once more: it stays parked, under a new id, until somebody asks anew."""
-        args = [term, id, _clip(reason), self._parked_max, self._store.clock.now()]
+        args = (term, id, _clip(reason), self._parked_max, self._store.clock.now())
         self._check(self._run("repark", origin, args, self._parked(origin)), origin, term)
 
     def _parked(self, origin: str) -> str:
@@ -191,6 +192,8 @@ def _seen(reply: object) -> Seen:
         return Seen()
     if isinstance(reply, redis.RedisError):
         raise reply
-    texts = [raw.decode() if raw else "" for raw in reply]  # type: ignore[attr-defined]
-    named = zip(Seen._fields, texts, strict=True)
-    return Seen(**{n: int(text or 0) if n in _NUMBERS else text for n, text in named})
+    values: dict[str, Any] = {}
+    for name, raw in zip(Seen._fields, cast("list[bytes | None]", reply), strict=True):
+        text = raw.decode() if raw else ""
+        values[name] = int(text or 0) if name in _NUMBERS else text
+    return Seen(**values)

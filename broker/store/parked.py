@@ -6,6 +6,7 @@ Handling them again is the owner's (`broker.store.group`); this module only read
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import redis
 
@@ -69,8 +70,8 @@ def parked(store: Store, origin: str, group: str) -> list[Parked]:
     start = "-"
     while True:
         with redis_errors():
-            page = client.xrange(key, start, "+", count=PAGE)
-        found += [read_parked(origin, (raw[0], raw[1])) for raw in page]
+            page = cast("list[Raw]", client.xrange(key, start, "+", count=PAGE))
+        found += [read_parked(origin, raw) for raw in page]
         if len(page) < PAGE:
             return found
         start = f"({found[-1].id}"
