@@ -56,7 +56,12 @@ FOREIGN = {
     "pytest": ("broker.testing",),
     "typer": ("broker.cli",),
     "rich": ("broker.cli",),
-    "cryptography": ("broker.rules.certificate", "broker.rules.signed", "broker.store.identity"),
+    "cryptography": (
+        "broker.rules.certificate",
+        "broker.rules.signed",
+        "broker.store.identity",
+        "broker.store.mint",
+    ),
 }
 
 #: What the pure ring may use of the standard library: nothing that has a clock, chance or the world behind it.

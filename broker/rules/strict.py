@@ -103,6 +103,7 @@ CHECKS: dict[str, Callable[[Any], Any]] = {
     "issued_at": _moment,
     "removed_at": _moment,
     "pinned_at": _moment,
+    "created_at": _moment,
     "sig": _signature,
     "name": lambda value: check_display(_text(value)),
     "certificate": lambda value: read_certificate(_text(value)),
