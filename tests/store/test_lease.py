@@ -101,6 +101,21 @@ def test_a_key_of_another_type_is_told_and_left_alone(store):
     assert not store.client.exists(store.keys.leader("sweeper"))
 
 
+def test_a_full_redis_can_be_led_for_who_leads_makes_room(store):
+    first, second = (Lease(store, "janitor", name, LONG_MS) for name in ("a", "b"))
+    store.client.config_set("maxmemory", 1)
+    try:
+        term = first.hold()
+        assert first.hold() == term > 0
+        assert second.hold() == 0
+        first.release()
+        assert second.hold() > term
+        raise_term(store, "node-a", "janitor", term)
+        assert store.client.hget(store.keys.of("node-a").meta, "term:janitor") == b"%d" % term
+    finally:
+        store.client.config_set("maxmemory", 0)
+
+
 def test_an_origin_keeps_the_highest_term(store):
     meta = store.keys.of("node-a").meta
     for term, kept in ((7, b"7"), (12, b"12"), (9, b"12")):

@@ -17,6 +17,8 @@ local HOLDER, TTL_MS, NOW = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
 local leader, last = call('GET', LEADER), call('GET', TERM)
 if leader and leader ~= HOLDER then return '0' end
+-- The first write takes no memory: a full Redis refuses one that could, and whoever makes room there must lead first.
+call('PERSIST', TERM)
 if TTL_MS == 0 then
   if leader then call('DEL', LEADER) end
   return '0'

@@ -11,5 +11,7 @@
 
 local known = redis.call('HGET', KEYS[1], ARGV[1])
 if known and known ~= '' and tonumber(known) >= tonumber(ARGV[2]) then return known end
+-- The first write takes no memory: a full Redis refuses one that could, and whoever makes room there begins with this.
+redis.call('PERSIST', KEYS[1])
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 return ARGV[2]
