@@ -8,9 +8,6 @@ between the two is handed over again, which is harmless: an attempt has one RQ i
 from __future__ import annotations
 
 import logging
-import os
-import secrets
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,6 +15,7 @@ from dataclasses import replace
 
 from broker.errors import BrokerError, Damaged
 from broker.roles.handoff import Handoff
+from broker.roles.lead import Lead
 from broker.roles.office import Office
 from broker.roles.plan import node_loads, plan_places
 from broker.rules.event import NUMBER_MAX, Place
@@ -26,7 +24,6 @@ from broker.rules.liveness import Budgets
 from broker.rules.record import SUBMITTED, Record
 from broker.rules.state import QUEUED
 from broker.rules.verdict import APPLIED, DUPLICATE, Answer
-from broker.store.lease import Lease
 from broker.store.nodes import Nodes, NodeSeen
 from broker.store.queue import DUE_MAX, move_due
 from broker.store.store import Store
@@ -63,11 +60,7 @@ class Dispatcher:
         self._nodes = Nodes(store)
         self._budgets = budgets or Budgets()
         self._handoff = handoff or Handoff(store.keys.namespace, store.url)
-        own_name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-        self._lease_seconds = self._budgets.guess_ms / 1000
-        self._lease = Lease(store, ROLE, holder or own_name, self._budgets.guess_ms)
-        self._lease_due = 0.0
-        self._term = 0
+        self._lead = Lead(store, ROLE, self._budgets.guess_ms, holder)
         self._fleet_seconds = (self._budgets.beat_ms // 4 if fleet_ms is None else fleet_ms) / 1000
         self._again_ms = self._budgets.start_ms // 5
         self._office: Office | None = None
@@ -82,10 +75,10 @@ class Dispatcher:
         try:
             # Before the lease: a listing may well take longer than a lease lasts.
             office = self._office or self._open_office()
-            if not self._lead():
+            if not self._lead.hold():
                 office.follow(self._store.clock.now())
                 return 0
-            if office.term != self._term:
+            if office.term != self._lead.term:
                 self._begin_term(office)
             return self._turn(office)
         except _Deposed:
@@ -105,7 +98,7 @@ class Dispatcher:
         """Give the lead to another one at once."""
         self._leave_office()
         try:
-            self._lease.release()
+            self._lead.release()
         except BrokerError as error:
             log.info("the lease of the %s runs out by itself: %s", ROLE, error)
         self._handoff.close()
@@ -113,27 +106,20 @@ class Dispatcher:
     @property
     def leads(self) -> bool:
         """Whether it led in its last step."""
-        return self._office is not None and self._term > 0
-
-    def _lead(self) -> bool:
-        now = time.monotonic()
-        if now >= self._lease_due:
-            self._term = self._lease.hold()
-            self._lease_due = now + self._lease_seconds / 3
-        return self._term > 0
+        return self._office is not None and self._lead.term > 0
 
     def _open_office(self) -> Office:
-        office = self._office = Office(self._store, ROLE)
+        office = self._office = Office(self._store)
         _catch_up(office, self._store.clock.now())
         return office
 
     def _begin_term(self, office: Office) -> None:
-        office.begin_term(self._term)
+        office.term = self._lead.term
         # First the terms, then the logs: what an older leader wrote is in them, and it writes no more.
         origins = self._view.origins()
         for origin in origins:
             with suppress(Damaged):  # told when something is to be placed there
-                office.raise_term(origin)
+                self._lead.raise_term(origin)
         _catch_up(office, self._store.clock.now())
         office.again.extend(office.load.placed_before(NUMBER_MAX))
         self._due.update(origins)
@@ -141,7 +127,7 @@ class Dispatcher:
 
     def _leave_office(self) -> None:
         office, self._office = self._office, None
-        self._term, self._lease_due = 0, 0.0
+        self._lead.doubt()
         if office is not None:
             office.close()
 
@@ -168,7 +154,7 @@ class Dispatcher:
         placed: list[tuple[Key, Record]] = []
         for origin, places in of_origin.items():
             try:
-                office.raise_term(origin)
+                self._lead.raise_term(origin)
                 answers = self._view.apply(places)
             except Damaged as error:
                 office.complain(f"no job of {origin} can be placed: {error}")

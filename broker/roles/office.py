@@ -13,9 +13,9 @@ import time
 from collections import deque
 
 from broker.errors import Damaged
+from broker.roles.complaints import Complaints
 from broker.roles.load import Load
 from broker.rules.key import Key
-from broker.store.lease import raise_term
 from broker.store.log import CHUNK_MAX
 from broker.store.store import Store
 from broker.store.watch import Change, Watcher
@@ -24,8 +24,6 @@ from broker.store.watch import Change, Watcher
 CHUNKS_MAX = 20
 #: The view is compared with a new list after so many seconds, a tenth more or less.
 RELIST_SECONDS = 300.0
-#: A damage that lasts is told again after so many seconds.
-COMPLAIN_SECONDS = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -33,30 +31,17 @@ log = logging.getLogger(__name__)
 class Office:
     """What one dispatcher knows and has in hand. It follows the logs also while another one leads."""
 
-    def __init__(self, store: Store, role: str) -> None:
+    def __init__(self, store: Store) -> None:
+        #: The term under which it leads, 0 until it does.
         self.term = 0
+        self.complain = Complaints().tell
         self.load = Load()
         #: Placed jobs to hand over again.
         self.again: deque[Key] = deque()
-        self._store = store
-        self._role = role
         self._watcher = Watcher(store)
         self._rung: list[Change] = []
-        self._raised: set[str] = set()
         self._relist: deque[str] = deque()
         self._relist_at = _relist_at()
-        self._told: dict[str, float] = {}
-
-    def begin_term(self, term: int) -> None:
-        """It leads, as of now, under this term."""
-        self.term = term
-        self._raised.clear()
-
-    def raise_term(self, origin: str) -> None:
-        """Have the origin refuse what an earlier leader may still write: before this one's first write there."""
-        if origin not in self._raised:
-            raise_term(self._store, origin, self._role, self.term)
-            self._raised.add(origin)
 
     def follow(self, now: int) -> bool:
         """Bring the load view up to the logs; False where more is to be read. Nothing is placed by an old view."""
@@ -102,14 +87,6 @@ class Office:
             origin = self._relist.popleft()
             if drift := self._watcher.relist(origin):
                 log.warning("the load view had drifted: %d jobs of %s", drift, origin)
-
-    def complain(self, what: str) -> None:
-        """Say what only the operator can mend, once a minute."""
-        here = time.monotonic()
-        self._told = {text: at for text, at in self._told.items() if here - at < COMPLAIN_SECONDS}
-        if what not in self._told:
-            self._told[what] = here
-            log.error("%s", what)
 
     def close(self) -> None:
         """Give back the connections."""

@@ -338,7 +338,7 @@ def test_a_lease_that_lapsed_and_was_taken_again_is_a_new_term(fleet):
     settle(dispatcher)
     office, before = dispatcher._office, dispatcher._office.term
     fleet.store.client.delete(fleet.store.keys.leader(ROLE))
-    dispatcher._lease_due = 0
+    dispatcher._lead.doubt()
     fleet.submit("7")
 
     assert settle(dispatcher) == 1
@@ -377,7 +377,7 @@ def test_one_that_stands_by_takes_over_without_a_listing(fleet):
     office = second._office
     first.close()
     key = fleet.submit("7")
-    second._lease_due = 0
+    second._lead.doubt()
 
     assert settle(second) == 1
     assert second._office is office
@@ -429,7 +429,7 @@ def deaf(fleet, monkeypatch):
     keys = fleet.submit_many(range(4))
     dispatcher = fleet.dispatcher(budgets=Budgets(guess_ms=60_000, start_ms=0))
     office = dispatcher._open_office()
-    dispatcher._lead()
+    dispatcher._lead.hold()
     dispatcher._begin_term(office)
     monkeypatch.setattr(office, "follow", lambda now: True)
     return dispatcher, keys
