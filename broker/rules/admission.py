@@ -76,8 +76,9 @@ def endorsed(known: Pin, more: Iterable[Endorsement], anchors: Anchors, now_ms: 
 
 
 def renamed(known: Pin, name: str) -> Pin | None:
-    """Show the peer under another name; raise Invalid where it is outside its bounds."""
-    return None if check_display(name) == known.name else replace(known, name=name)
+    """Show the peer under another name, or its node's where it is empty; raise Invalid where it is out of bounds."""
+    shown = check_display(name) or known.node
+    return None if shown == known.name else replace(known, name=shown)
 
 
 def standing(subject: Card | Pin, anchors: Anchors, now_ms: int) -> tuple[Endorsement, ...]:

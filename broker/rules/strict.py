@@ -25,8 +25,8 @@ _FINGERPRINT = re.compile(r"sha256:[0-9a-f]{64}\Z")
 
 
 def check_display(name: str) -> str:
-    """Return `name` if it can be the display name of a peer; raise Invalid otherwise."""
-    return check_part("name", name, NAME_BYTES_MAX)
+    """Return `name` if it can be the display name of a peer, or empty for none; raise Invalid otherwise."""
+    return check_part("name", name, NAME_BYTES_MAX, empty=True)
 
 
 def check_epoch(epoch: int) -> int:

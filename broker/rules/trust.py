@@ -47,9 +47,9 @@ class Card:
     endorsements: tuple[Endorsement, ...] = ()
 
     @classmethod
-    def of(cls, certificate: Certificate, epoch: int, *, name: str | None = None) -> Self:
+    def of(cls, certificate: Certificate, epoch: int, *, name: str = "") -> Self:
         """A card for a bare certificate; raise Invalid where epoch or name is outside its bounds."""
-        shown = check_display(certificate.node if name is None else name)
+        shown = check_display(name) or certificate.node
         return cls(certificate.node, shown, check_epoch(epoch), certificate.pem)
 
     @staticmethod
@@ -157,7 +157,11 @@ def _card(found: Mapping[str, Any]) -> Card:
             "name_mismatch", f"a certificate of {certificate.node} on a card of {found['node']}"
         )
     card = Card(
-        found["node"], found["name"], found["epoch"], certificate.pem, found["endorsements"]
+        node=found["node"],
+        name=found["name"] or found["node"],
+        epoch=found["epoch"],
+        certificate_pem=certificate.pem,
+        endorsements=found["endorsements"],
     )
     for endorsement in card.endorsements:
         check_subject(endorsement, card)
