@@ -12,6 +12,7 @@ from typing import Any, Self
 from broker.config import Settings, settings
 from broker.errors import Invalid, JobFailed, NotFound, Refused, TimedOut
 from broker.explain import Why, explain
+from broker.groups import parked_by
 from broker.outcome import Listed
 from broker.rules.key import ID_BYTES_MAX, Key, check_name, check_part, decode
 from broker.rules.liveness import suspect
@@ -21,9 +22,11 @@ from broker.rules.state import COMPLETED
 from broker.store import output
 from broker.store.connection import check_version
 from broker.store.discover import find_url
+from broker.store.groups import Groups, GroupSeen
 from broker.store.log import Log
 from broker.store.nodes import Nodes, NodeSeen, WorkerSeen
 from broker.store.output import Chunk
+from broker.store.parked import Parked
 from broker.store.scan import scan
 from broker.store.store import Store
 from broker.store.view import View
@@ -215,6 +218,14 @@ class Catalog:
     def workers(self) -> list[WorkerSeen]:
         """The workers that were heard of: each is one slot of its engine on its node."""
         return self.fleet.workers(self.store.clock.now())
+
+    def groups(self) -> list[GroupSeen]:
+        """The groups that subscribed, at each origin where they have begun: who reads, and how far behind."""
+        return Groups(self.store).seen(self.store.clock.now())
+
+    def parked(self, group: str) -> list[Parked]:
+        """The entries that a group's handler failed for good, by origin, oldest first. Raises NotFound."""
+        return parked_by(self, group)
 
     def _key(self, key: Key | str) -> Key:
         return self.find(key) if isinstance(key, str) else key

@@ -6,11 +6,13 @@ It reads and judges; it mends nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from broker.rules.state import QUEUED
+from broker.store.groups import GroupSeen
 from broker.store.health import Health, read
 
 if TYPE_CHECKING:
@@ -23,6 +25,10 @@ _ORDER = {ERROR: 0, WARNING: 1, OK: 2}
 FULL = 0.9
 #: Redis's clock may differ so much from ours, in milliseconds, before people misread times.
 CLOCK_MS_MAX = 2_000
+#: Of a lease: an entry that waits longer than a takeover takes is read by nobody.
+TAKEOVERS = 2
+#: Origins that one finding names.
+NAMED_MAX = 5
 #: A single answer that takes longer, in milliseconds, makes beats late.
 ANSWER_MS_MAX = 250
 
@@ -41,8 +47,13 @@ class Finding:
 
 
 def examine(catalog: Catalog) -> list[Finding]:
-    """Look at the server, the nodes and the jobs that wait; raises Unavailable where no Redis answers."""
-    found = [*judge_server(read(catalog.store)), *_nodes(catalog), *_waiting(catalog)]
+    """Look at the server, the nodes, the jobs that wait and the groups; raises Unavailable where no Redis answers."""
+    found = [
+        *judge_server(read(catalog.store)),
+        *_nodes(catalog),
+        *_waiting(catalog),
+        *judge_groups(catalog.groups(), catalog.config.budgets.guess_ms),
+    ]
     return sorted(found, key=lambda finding: _ORDER[finding.level])
 
 
@@ -111,3 +122,40 @@ def _waiting(catalog: Catalog) -> Iterator[Finding]:
         yield Finding(
             ERROR, "engine", f"{count} jobs wait for engine {engine}, which no node offers"
         )
+
+
+def judge_groups(groups: Iterable[GroupSeen], lease_ms: int) -> Iterator[Finding]:
+    """What the groups' places mean; they come by name."""
+    for name, at_origins in groupby(groups, key=lambda seen: seen.group):
+        found = list(_judge_group(name, list(at_origins), lease_ms))
+        yield from found or [Finding(OK, "group", f"{name} keeps up")]
+
+
+def _judge_group(name: str, at: list[GroupSeen], lease_ms: int) -> Iterator[Finding]:
+    unread = [seen for seen in at if not seen.live and (seen.lag.ms or 0) > TAKEOVERS * lease_ms]
+    if unread:
+        oldest_ms = max(seen.lag.ms or 0 for seen in unread)
+        yield Finding(
+            WARNING,
+            "group",
+            f"nobody reads {_origins(unread)} for {name}: entries wait, the oldest for {oldest_ms / 1000:.0f} s",
+        )
+    if parked := sum(seen.parked for seen in at):
+        yield Finding(
+            WARNING, "group", f"{name} has parked {parked} entries: broker groups parked {name}"
+        )
+    if unknown := [seen for seen in at if seen.origin and seen.lag.entries is None]:
+        why = next((f" ({seen.lag.gone})" for seen in unknown if seen.lag.gone), "")
+        yield Finding(
+            WARNING, "group", f"how far {name} is behind at {_origins(unknown)} is unknown{why}"
+        )
+    if gapped := [seen for seen in at if seen.gaps]:
+        gaps = sum(seen.gaps for seen in gapped)
+        yield Finding(
+            WARNING, "group", f"{name} lost entries of {_origins(gapped)} unread, {gaps} times"
+        )
+
+
+def _origins(at: list[GroupSeen]) -> str:
+    more = ", ..." if len(at) > NAMED_MAX else ""
+    return ", ".join(seen.origin for seen in at[:NAMED_MAX]) + more

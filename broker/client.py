@@ -12,6 +12,7 @@ from typing import Any, Unpack
 
 from broker.catalog import Catalog
 from broker.errors import JobFailed, Refused
+from broker.groups import remove_group, replay_parked
 from broker.outcome import Outcome
 from broker.reporting import Reporter, name_of, report_many, stamped
 from broker.rules.event import Event, Intent, Remove, RemovePair, Submit
@@ -20,6 +21,7 @@ from broker.rules.record import REPORTED, Record
 from broker.rules.wire import Reported, parse_event
 from broker.store.nodes import WorkerInfo
 from broker.store.output import Chunk
+from broker.store.parked import Parked
 from broker.submission import JobOptions, NewIds, Options, make_submit, new_event_id
 
 _new_ids = NewIds()
@@ -182,6 +184,22 @@ class Broker(Catalog):
     def leave(self, worker: str) -> None:
         """Say that a worker ends."""
         self.fleet.leave(worker)
+
+    # --- groups ----------------------------------------------------------------------------------
+
+    def replay_parked(self, group: str, id: str | None = None) -> list[Parked]:
+        """Have a group handle a parked entry again, or all it has parked; which those are. Raises NotFound.
+
+        An id that stands at several origins is told apart as `ORIGIN/ID`.
+        """
+        return replay_parked(self, group, id)
+
+    def remove_group(self, group: str, *, force: bool = False) -> None:
+        """Forget a group, its places and what it has parked.
+
+        Raises NotFound, and Refused("held") while a member lives, unless `force`: such a member begins anew.
+        """
+        remove_group(self, group, force=force)
 
     # --- inside ----------------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ GROUPS: dict[str, dict[str, Command]] = {
     "Logs": {
         "log": Command("broker.cli.log", "ORIGIN", "What happened at an origin, in order."),
         "replay": Command("broker.cli.log", "ORIGIN", "The job list as the log tells it, now or at an earlier entry."),
+        "groups": Command("broker.cli.groups", "[parked|replay|remove GROUP]", "Who subscribes, how far behind."),
     },
     "Fleet": {
         "nodes": Command("broker.cli.nodes", "", "List nodes: slots, load, last beat, flags."),

@@ -37,6 +37,7 @@ class GroupSeen:
     lag: Lag = UNKNOWN
     tries: int = 0  #: failed tries of the first unread entry
     parked: int = 0
+    replaying: int = 0  #: of them, those that are to be delivered again
     gaps: int = 0  #: how often unread entries were lost
 
 
@@ -101,6 +102,7 @@ class Groups:
                 lag=lag,
                 tries=sub.number("tries"),
                 parked=count,
+                replaying=len(sub.said.get("replay", "").split()),
                 gaps=sub.number("gaps"),
             )
             for sub, lag, count in zip(subs, found_lags, parked, strict=True)

@@ -272,9 +272,10 @@ def test_a_place_that_is_none_is_unknown(desk, acked):
 def test_an_owner_is_live_as_long_as_its_lease(desk, clock):
     desk.report(1)
     reader = Reader(desk)
-    reader.say(owner="m1", term=17, until=clock.now() + 1_000, tries=2, gaps=3)
+    reader.say(owner="m1", term=17, until=clock.now() + 1_000, tries=2, gaps=3, replay="1-0 2-0")
     [seen] = reader.seen()
-    assert (seen.owner, seen.live, seen.term, seen.tries, seen.gaps) == ("m1", True, 17, 2, 3)
+    assert (seen.owner, seen.live, seen.term) == ("m1", True, 17)
+    assert (seen.tries, seen.gaps, seen.replaying) == (2, 3, 2)
     clock.ahead_ms = 1_000
     [seen] = reader.seen()
     assert (seen.owner, seen.live) == ("m1", False)
