@@ -1,8 +1,9 @@
 """Every error of the project, in families by who must act.
 
 Callers catch a family, not a line: `Refused` and `Invalid` are the caller's to mend, `Unavailable` is Redis's
-(retry), `Misconfigured` and `Damaged` the operator's, `Untrusted` a peer's. A refused *event* is no error: it
-is an answer (see `broker.rules.merge`); only a call that asked for one effect and did not get it raises `Refused`.
+(retry), `Misconfigured`, `Damaged` and `Unwritable` the operator's, `Untrusted` a peer's. A refused *event* is no
+error: it is an answer (see `broker.rules.merge`); only a call that asked for one effect and did not get it raises
+`Refused`.
 """
 
 
@@ -58,6 +59,10 @@ class Gone(BrokerError):
 
 class Unavailable(BrokerError, ConnectionError):
     """Redis did not take the call (down, full, read-only, loading, busy): nothing is lost; retry."""
+
+
+class Unwritable(BrokerError, OSError):
+    """The disk did not take a write (full, read-only, failing): nothing is lost; retry once it is mended."""
 
 
 class Damaged(BrokerError):

@@ -1,0 +1,117 @@
+"""Tells Redis what the trust store's outbox holds: each change once, in order, under its number.
+
+The stream's entry ids are the numbers (`<gen>-0`), so that Redis itself shows, after a crash between telling and
+striking out, that a change was told. Where the folder lost its numbers, the stream holds other changes under them: then
+what waits is given numbers above the stream's top, on disk before anything is told.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import cast
+
+from broker.errors import BrokerError
+from broker.rules.key import check_name
+from broker.store.connection import redis_errors
+from broker.store.outbox import Announcement
+from broker.store.store import Store
+from broker.store.trust import TrustStore
+
+#: How many announcements one call to Redis carries.
+BATCH_MAX = 500
+
+#: A stream entry as redis-py gives it.
+Entry = tuple[bytes, dict[bytes, bytes]]
+
+_log = logging.getLogger(__name__)
+
+
+class Announcer:
+    """Tells of the trust store of one node. Several processes may at the same time: each finds what is told."""
+
+    def __init__(
+        self, store: Store, node: str, trust: TrustStore, *, announcements_max: int = 10_000
+    ) -> None:
+        self._client = store.client
+        self._key = store.keys.trust(check_name("node", node))
+        self._trust = trust
+        self._announcements_max = announcements_max
+
+    def drain(self) -> int:
+        """Announce what waits; return how many that were.
+
+        Raises Unavailable, Damaged: the rest waits on. Raises Unwritable where what was told cannot be struck out: it
+        is not told twice for that.
+        """
+        count = 0
+        while waiting := self._trust.pending()[:BATCH_MAX]:
+            top = self._top()
+            told = self._told(waiting)
+            late = [change for change in waiting if change.gen <= top and change not in told]
+            if late:
+                self._trust.renumber(late[0], top)
+                continue
+            count += self._tell([change for change in waiting if change.gen > top])
+            self._trust.announced(waiting[-1].gen)
+        return count
+
+    def _top(self) -> int:
+        """The highest number that the stream ever held: it takes none below."""
+        with redis_errors():
+            if not self._client.exists(self._key):
+                return 0
+            info = cast("dict[str, bytes]", self._client.xinfo_stream(self._key))
+        return int(info["last-generated-id"].decode().partition("-")[0])
+
+    def _told(self, waiting: Sequence[Announcement]) -> list[Announcement]:
+        with redis_errors():
+            found = self._client.xrange(self._key, f"{waiting[0].gen}-0", f"{waiting[-1].gen}-0")
+        return _read(self._key, cast("list[Entry]", found))
+
+    def _tell(self, changes: Sequence[Announcement]) -> int:
+        """How many of them were told here."""
+        with redis_errors(), self._client.pipeline(transaction=False) as pipe:
+            for change in changes:
+                pipe.xadd(
+                    self._key,
+                    _fields(change),  # type: ignore[arg-type]
+                    id=f"{change.gen}-0",
+                    maxlen=self._announcements_max,
+                    approximate=False,
+                )
+            answers = pipe.execute(raise_on_error=False)
+            failed = [answer for answer in answers if isinstance(answer, Exception)]
+            # Another process may have told the same at the same moment: then all of them stand there.
+            if failed and not set(changes) <= set(self._told(changes)):
+                raise failed[0]
+        return len(answers) - len(failed)
+
+
+def announcements(store: Store, node: str, count: int = 100) -> list[Announcement]:
+    """The newest announcements of a node's trust store, at most `count`, oldest first. Raises Unavailable, Damaged."""
+    key = store.keys.trust(check_name("node", node))
+    with redis_errors():
+        found = store.client.xrevrange(key, count=count)
+    return _read(key, cast("list[Entry]", found)[::-1])
+
+
+def _fields(told: Announcement) -> dict[str, str]:
+    return {
+        name: str(int(value) if isinstance(value, bool) else value)
+        for name, value in told.to_json().items()
+    }
+
+
+def _read(key: str, found: Sequence[Entry]) -> list[Announcement]:
+    made = []
+    for id, fields in found:
+        text = {name.decode(): value.decode(errors="replace") for name, value in fields.items()}
+        try:
+            numbers = {name: int(text.pop(name)) for name in ("gen", "at", "persisted")}
+            said = {**text, **numbers, "persisted": numbers["persisted"] == 1}
+            made.append(Announcement.from_json(said))
+        except (BrokerError, KeyError, TypeError, ValueError):
+            # Only a foreign hand writes such a one.
+            _log.warning("entry %s of %s is no announcement", id.decode(), key)
+    return made
