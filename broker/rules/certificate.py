@@ -31,10 +31,20 @@ _PEM = re.compile(
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-#: What the parser raises, beyond ValueError, for bytes that look like a certificate and are none.
+#: How a version 3 certificate with a positive serial number begins: of others the parser only complains on stderr.
+_HEAD = re.compile(
+    rb"\x30(?:\x81.|\x82..)\x30(?:\x81.|\x82..)\xa0\x03\x02\x01\x02"
+    rb"\x02(?:[\x01-\x14][\x01-\x7f]|[\x02-\x14]\x00)",
+    re.DOTALL,
+)
+#: What stands between what is signed and the signature: Ed25519, and a bit string without unused bits.
+_SIGNED_WITH = bytes.fromhex("300506032b6570034100")
+
+#: What the parser raises for bytes that look like a certificate and are none.
 _UNREADABLE = (
     ValueError,
     TypeError,
+    UserWarning,  # where warnings are errors
     UnsupportedAlgorithm,
     x509.DuplicateExtension,
     x509.InvalidVersion,
@@ -87,6 +97,8 @@ def read_certificate(pem: str) -> Certificate:
         raise _malformed("this is not the PEM text of one certificate")
     try:
         der = b64decode(re.sub(r"[\r\n]", "", found[1]), validate=True)
+        if not _HEAD.match(der):
+            raise _malformed("this is no X.509 certificate of version 3 with a serial number")
         certificate = x509.load_der_x509_certificate(der)
         return _checked(certificate, der)
     except _UNREADABLE as wrong:
@@ -118,8 +130,12 @@ def _checked(certificate: x509.Certificate, der: bytes) -> Certificate:
     node = _name(certificate)
     if certificate.issuer != certificate.subject:
         raise Untrusted("bad_signature", "the certificate is not self-signed")
+    signed = certificate.tbs_certificate_bytes
+    if not der.endswith(signed + _SIGNED_WITH + certificate.signature):
+        # Else anybody could write the same certificate with another fingerprint.
+        raise _malformed("the certificate is not in its one encoding")
     try:
-        key.verify(certificate.signature, certificate.tbs_certificate_bytes)
+        key.verify(certificate.signature, signed)
     except InvalidSignature:
         raise Untrusted("bad_signature", "the certificate is not signed by its own key") from None
     return Certificate(
