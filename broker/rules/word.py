@@ -63,7 +63,11 @@ class Endorsement:
     @classmethod
     def from_json(cls, said: object) -> Self:
         """Read one; raise Untrusted (see `strict.fields`). Whether its signature holds is asked when it is to count."""
-        return cls(**fields(said, {name: CHECKS[name] for name in cls.__dataclass_fields__}))
+        return cls(
+            **fields(
+                said, {name: CHECKS[name] for name in CHECKS if name in cls.__dataclass_fields__}
+            )
+        )
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -101,7 +105,11 @@ class Removal:
     @classmethod
     def from_json(cls, said: object) -> Self:
         """Read one; raise Untrusted (see `strict.fields`)."""
-        return cls(**fields(said, {name: CHECKS[name] for name in cls.__dataclass_fields__}))
+        return cls(
+            **fields(
+                said, {name: CHECKS[name] for name in CHECKS if name in cls.__dataclass_fields__}
+            )
+        )
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
