@@ -229,6 +229,15 @@ class TestWhatIsHeld:
         for record, _ in overtaken(come_again):
             assert (record.node, record.created_at) == ("new", 2_000)
 
+    def test_C6_nor_does_a_whole_log_read_a_second_time_remove_it(self, desk, store):
+        desk.report("a", created_at=1_000)
+        desk.remove("a")
+        desk.report("a", created_at=2_000)
+        entries = list(Log(store, ORIGIN).entries())
+        records = fold(ORIGIN, entries)
+        assert [absorb(records, ORIGIN, entry) for entry in entries] == [[]] * 3
+        assert records[key("a")].created_at == 2_000
+
     def test_C7_what_goes_between_list_and_watch_is_absent(self, desk, overtaken):
         for record, _ in overtaken(desk.remove):
             assert record is None
@@ -345,7 +354,9 @@ class TestJobList:
 
             moments.before(number, happen)
             assert watcher.relist(ORIGIN) == 0
-            follow(held, changes_until(watcher, lambda told: len(told) >= 2))
+            told = changes_until(watcher, lambda told: len(told) >= 2)
+            assert not any(change.synthesized for change in told)
+            follow(held, told)
             assert key(gone) not in held
             assert held[key(moved)].state == "completed"
         assert logged(held) == logged(desk.records())
@@ -423,15 +434,19 @@ class TestOnRedis:
             watcher.resume(cursor)
 
     def test_R2_a_cursor_at_the_last_entry_that_was_cut_misses_nothing(self, desk, watcher):
-        revs = desk.report_many("abcd")
-        log = Log(desk.store, ORIGIN)
-        trim(desk, 2)
-        epoch, floor, _ = log.position()
-        assert floor == revs[1]
-        watcher.resume({ORIGIN: Place(epoch, revs[1])})
-        assert [change.key.id for change in watcher.changes(0)] == ["c", "d"]
+        desk.report_many("ab")
+        cursor = watcher.snapshot().cursor
         trim(desk, 0)
-        assert watcher.changes(0) == []
+        desk.report("c")
+        watcher.resume(cursor)
+        assert [change.key.id for change in watcher.changes(0)] == ["c"]
+
+    def test_R2_nor_does_one_just_below_the_oldest_entry(self, desk, watcher):
+        desk.report_many("abcd")
+        trim(desk, 2)
+        epoch, floor, _ = Log(desk.store, ORIGIN).position()
+        watcher.resume({ORIGIN: Place(epoch, floor)})
+        assert [change.key.id for change in watcher.changes(0)] == ["c", "d"]
 
     @pytest.mark.parametrize("how", ["deleted", "another epoch"])
     def test_R3_a_log_that_is_no_more_is_listed_anew_within_one_block(self, desk, watcher, how):
