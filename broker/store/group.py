@@ -195,5 +195,5 @@ def _seen(reply: object) -> Seen:
     values: dict[str, Any] = {}
     for name, raw in zip(Seen._fields, cast("list[bytes | None]", reply), strict=True):
         text = raw.decode() if raw else ""
-        values[name] = int(text or 0) if name in _NUMBERS else text
+        values[name] = (int(text) if text.isdecimal() else 0) if name in _NUMBERS else text
     return Seen(**values)

@@ -55,9 +55,13 @@ class Parked:
 def read_parked(origin: str, raw: Raw) -> Parked:
     """A parked entry of its id and its fields and values in turn; one of a foreign hand has neither rev nor reason."""
     id, flat = raw
-    head = flat[1:8:2] if tuple(flat[0:8:2]) == _HEAD else [b"", b"", b"0", b"0"]
+    head = flat[1:8:2] if tuple(flat[0:8:2]) == _HEAD else [b"", b"", b"", b""]
     rev, reason, tries, at = (value.decode(errors="replace") for value in head)
-    return Parked(id.decode(), origin, rev, reason, int(tries), int(at), list(flat[8:]))
+    return Parked(id.decode(), origin, rev, reason, _number(tries), _number(at), list(flat[8:]))
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
 
 
 def parked(store: Store, origin: str, group: str) -> list[Parked]:

@@ -1,4 +1,5 @@
--- Where a log stands, and whether a reader's place (epoch, acked) still fits it: the rule of broker/store/log.py.
+-- Where a log stands, and whether a reader's place (epoch, acked) still fits it: twins of `position_of` and `misfit` in
+-- broker/store/log.py.
 
 -- The log's epoch and floor. A log that was lost with what it held has no epoch, and its floor is the last rev known.
 local function log_position(log, meta)

@@ -1,0 +1,277 @@
+"""What failed for good stands aside with its reason, within a bound, and is handled again when somebody asks."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.errors import Invalid, NotFound
+from broker.rules.key import Key
+from broker.store.parked import ask_replay, parked
+from broker.testing import MovableClock
+from tests.store.members import GROUP, LEASE_MS, Owner
+from tests.store.readers import ORIGIN
+
+
+@pytest.fixture
+def desk(desk_on_each):
+    desk_on_each.store.clock = MovableClock(desk_on_each.store.client)
+    return desk_on_each
+
+
+def shown(desk):
+    return parked(desk.store, ORIGIN, GROUP)
+
+
+def ask(desk, id=None):
+    return ask_replay(desk.store, ORIGIN, GROUP, id)
+
+
+def park_all(desk, count):
+    """So many entries, all parked; their ids there."""
+    desk.report_many(range(count))
+    owner = Owner(desk.store)
+    for rev in owner.fetch():
+        owner.park(rev)
+    return owner, [one.id for one in shown(desk)]
+
+
+def test_a_parked_entry_stands_aside_with_its_reason_and_the_rest_flows(desk):
+    told = desk.report_many("abc")
+    owner = Owner(desk.store)
+    owner.fetch()
+    owner.fail()
+    owner.fail()
+    before = desk.store.clock.now()
+    owner.park(told[0], "no such file")
+    [one] = shown(desk)
+    assert (one.origin, one.rev, one.reason, one.tries) == (ORIGIN, told[0], "no such file", 2)
+    assert before <= one.at <= desk.store.clock.now()
+    assert one.entry.key(ORIGIN) == Key(ORIGIN, "ollama", "", "a")
+    assert (owner.fetch(), owner.tries, owner.pending()) == (told[1:], 0, told[1:])
+
+
+def test_a_parked_entry_is_kept_as_the_log_had_it(desk):
+    desk.report("a", node="n1", seq=3)
+    owner = Owner(desk.store)
+    [(rev, flat)] = owner.group.fetch(ORIGIN, owner.term).entries
+    owner.park(rev.decode())
+    assert shown(desk)[0].raw == (rev, flat)
+
+
+def test_parking_again_changes_nothing(desk):
+    told = desk.report_many("abc")
+    owner = Owner(desk.store)
+    owner.fetch()
+    for rev in (told[1], told[1], told[0]):
+        owner.park(rev)
+    assert [one.rev for one in shown(desk)] == [told[1]]
+    assert owner.fetch() == told[2:]
+
+
+def test_what_cannot_be_decoded_is_parked_too(desk):
+    desk.store.client.xadd(desk.keys.log, {b"\xff": b"\xfe"})
+    owner = Owner(desk.store)
+    [rev] = owner.fetch()
+    owner.park(rev, "it is no entry of ours")
+    [one] = shown(desk)
+    assert (one.entry, one.raw) == (None, (rev.encode(), [b"\xff", b"\xfe"]))
+
+
+def test_an_entry_of_any_size_can_be_parked(desk):
+    desk.store.client.xadd(desk.keys.log, {f"f{n}": n for n in range(9_000)})
+    owner = Owner(desk.store)
+    [rev] = owner.fetch()
+    owner.park(rev)
+    assert 0 < len(shown(desk)[0].fields) <= 1_000
+    assert owner.fetch() == []
+
+
+def test_an_entry_that_was_trimmed_meanwhile_is_parked_by_its_rev(desk):
+    told = desk.report_many("ab")
+    owner = Owner(desk.store)
+    owner.fetch()
+    desk.store.client.xdel(desk.keys.log, told[0])
+    owner.park(told[0])
+    [one] = shown(desk)
+    assert (one.rev, one.fields, one.entry) == (told[0], [], None)
+
+
+@pytest.mark.parametrize("reason", ["", "línea\n\x1b[31m", "x" * 5_000, "half \ud800"])
+def test_a_reason_may_be_any_text_and_is_kept_within_a_bound(desk, reason):
+    [rev] = desk.report_many("a")
+    owner = Owner(desk.store)
+    owner.fetch()
+    owner.park(rev, reason)
+    kept = shown(desk)[0].reason
+    assert kept == reason[:1_000].replace("\ud800", "?")
+
+
+def test_a_thousand_stay_and_the_oldest_go(desk):
+    for at in range(0, 1_010, 101):
+        desk.report_many(range(at, at + 101))
+    owner = Owner(desk.store)
+    told = []
+    while revs := owner.fetch():
+        for rev in revs:
+            owner.park(rev)
+        told += revs
+    assert len(told) == 1_010
+    assert [one.rev for one in shown(desk)] == told[10:]
+
+
+def test_the_bound_can_be_lowered(desk):
+    told = desk.report_many(range(9))
+    owner = Owner(desk.store, parked_max=3)
+    for rev in owner.fetch():
+        owner.park(rev)
+    assert [one.rev for one in shown(desk)] == told[6:]
+    desk.report("a")
+    Owner(desk.store, parked_max=2).park(owner.fetch()[0])
+    assert len(shown(desk)) == 2
+
+
+def test_nothing_parked_is_an_empty_list(desk):
+    assert shown(desk) == []
+    with pytest.raises(Invalid):
+        parked(desk.store, ORIGIN, "a*")
+
+
+def test_what_is_parked_by_one_group_is_not_by_another(desk):
+    park_all(desk, 2)
+    assert parked(desk.store, ORIGIN, "another") == []
+
+
+def test_a_foreign_entry_among_the_parked_harms_nobody(desk):
+    owner, _ = park_all(desk, 1)
+    id = desk.store.client.xadd(desk.keys.parked(GROUP), {"a": "b"}).decode()
+    [_, foreign] = shown(desk)
+    assert (foreign.id, foreign.rev, foreign.entry) == (id, "", None)
+    ask(desk, id)
+    assert owner.to_replay().id == id
+    owner.again(id)
+    assert [one.id for one in shown(desk)].count(id) == 1
+    assert owner.to_replay() is None
+    ask(desk, id)
+    owner.done(id)
+    assert len(shown(desk)) == 1
+
+
+# --- handled again -----------------------------------------------------------------------------------
+
+
+def test_nothing_is_handled_again_unless_somebody_asks(desk):
+    owner, _ = park_all(desk, 2)
+    assert owner.to_replay() is None
+    assert owner.seen().replay == ""
+
+
+def test_all_that_is_parked_is_handled_again_in_its_order(desk):
+    owner, ids = park_all(desk, 4)
+    assert ask(desk) == 4
+    for id in ids:
+        assert owner.seen().replay
+        assert owner.to_replay().id == id
+        assert owner.to_replay().id == id
+        owner.done(id)
+    assert owner.to_replay() is None
+    assert (shown(desk), owner.seen().replay) == ([], "")
+
+
+def test_what_is_parked_after_the_wish_is_not_handled_again(desk):
+    owner, [id] = park_all(desk, 1)
+    ask(desk)
+    new = desk.report("later")
+    owner.fetch()
+    owner.park(new)
+    owner.done(id)
+    assert owner.to_replay() is None
+
+
+def test_one_alone_is_handled_again(desk):
+    owner, ids = park_all(desk, 3)
+    assert ask(desk, ids[1]) == 1
+    assert owner.to_replay().id == ids[1]
+    owner.done(ids[1])
+    assert owner.to_replay() is None
+    assert [one.id for one in shown(desk)] == [ids[0], ids[2]]
+
+
+def test_wishes_add_up_and_each_is_heard_once(desk):
+    owner, ids = park_all(desk, 3)
+    assert [ask(desk, ids[2]), ask(desk, ids[2]), ask(desk, ids[0])] == [1, 1, 2]
+    assert ask(desk) == 3
+    replayed = []
+    while one := owner.to_replay():
+        replayed.append(one.id)
+        owner.done(one.id)
+    assert replayed == [ids[2], ids[0], ids[1]]
+
+
+def test_what_fails_again_stays_parked_with_the_new_reason_and_is_not_tried_by_itself(desk):
+    owner, ids = park_all(desk, 2)
+    ask(desk, ids[0])
+    raw = owner.to_replay().raw
+    owner.again(ids[0], "still no such file")
+    assert owner.to_replay() is None
+    other, one = shown(desk)
+    assert other.id == ids[1]
+    assert (one.reason, one.tries, one.raw) == ("still no such file", 1, raw)
+    ask(desk, one.id)
+    owner.again(one.id)
+    assert shown(desk)[-1].tries == 2
+
+
+def test_saying_it_again_changes_nothing(desk):
+    owner, ids = park_all(desk, 2)
+    ask(desk)
+    for _ in range(2):
+        owner.again(ids[0])
+    for _ in range(2):
+        owner.done(ids[1])
+    assert len(shown(desk)) == 1
+
+
+def test_what_is_no_longer_parked_is_not_handled_again(desk):
+    owner, ids = park_all(desk, 3)
+    ask(desk)
+    desk.store.client.xdel(desk.keys.parked(GROUP), ids[0], ids[1])
+    assert owner.to_replay().id == ids[2]
+    desk.store.client.delete(desk.keys.parked(GROUP))
+    assert owner.to_replay() is None
+    assert owner.seen().replay == ""
+
+
+def test_wishes_for_what_the_bound_has_taken_are_forgotten(desk):
+    owner, ids = park_all(desk, 4)
+    ask(desk)
+    desk.store.client.xtrim(desk.keys.parked(GROUP), maxlen=1, approximate=False)
+    assert ask(desk) == 1
+    assert owner.seen().replay == ids[3]
+
+
+def test_whatever_a_replay_killed_its_owner_with_is_not_replayed_by_the_next(desk):
+    _, ids = park_all(desk, 2)
+    ask(desk)
+    desk.store.clock.ahead_ms += LEASE_MS + 1
+    second = Owner(desk.store, "b")
+    assert second.to_replay().id == ids[1]
+    assert [one.id for one in shown(desk)] == ids
+
+
+def test_an_owner_that_gives_back_leaves_the_wishes_to_the_next(desk):
+    owner, ids = park_all(desk, 2)
+    ask(desk)
+    owner.release()
+    assert Owner(desk.store, "b").to_replay().id == ids[0]
+
+
+def test_asking_for_what_is_not_there_is_not_found(desk):
+    owner, ids = park_all(desk, 1)
+    for id in ("1-0", "*", "", "a b", ids[0] + "0"):
+        with pytest.raises(NotFound):
+            ask(desk, id)
+    with pytest.raises(NotFound, match="another"):
+        ask_replay(desk.store, ORIGIN, "another")
+    assert owner.seen().replay == ""
+    owner.done(ids[0])
+    assert ask(desk) == 0
