@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from broker.client import Broker, Job
     from broker.config import Engine, Settings, engines, settings
+    from broker.delivery import Delivery
     from broker.errors import (
         BrokerError,
         Damaged,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         TimedOut,
         Unavailable,
         Untrusted,
+        Unwritable,
     )
     from broker.explain import Why
     from broker.holder import Holder
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from broker.store.output import Chunk
     from broker.store.watch import Change, Snapshot, Watcher
     from broker.submission import JobOptions
+    from broker.subscription import AsyncSubscription, Subscription
 
 __all__ = [  # noqa: RUF022 - grouped: it reads as a table of contents
     # Client
@@ -60,8 +63,11 @@ __all__ = [  # noqa: RUF022 - grouped: it reads as a table of contents
     "RemovePair",
     "Report",
     # Readers
+    "AsyncSubscription",
     "Change",
+    "Delivery",
     "Snapshot",
+    "Subscription",
     "Watcher",
     # Workers
     "FUNCTION",
@@ -90,11 +96,13 @@ __all__ = [  # noqa: RUF022 - grouped: it reads as a table of contents
     "TimedOut",
     "Unavailable",
     "Untrusted",
+    "Unwritable",
 ]
 
 _HOMES = {
     "broker.client": ("Broker", "Job"),
     "broker.config": ("Engine", "Settings", "engines", "settings"),
+    "broker.delivery": ("Delivery",),
     "broker.explain": ("Why",),
     "broker.holder": ("Holder",),
     "broker.logs": ("set_up_logs",),
@@ -110,6 +118,7 @@ _HOMES = {
     "broker.store.output": ("Chunk",),
     "broker.store.watch": ("Change", "Snapshot", "Watcher"),
     "broker.submission": ("JobOptions",),
+    "broker.subscription": ("AsyncSubscription", "Subscription"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -6,13 +6,14 @@ refused, as in `report` and `cancel`, the call returns an `Outcome` instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
 from broker.catalog import Catalog
-from broker.errors import JobFailed, Refused
+from broker.errors import Gone, JobFailed, Refused
 from broker.groups import remove_group, replay_parked
+from broker.member import TRIES_MAX, Handler, Member
 from broker.outcome import Outcome
 from broker.reporting import Reporter, name_of, report_many, stamped
 from broker.rules.event import Event, Intent, Remove, RemovePair, Submit
@@ -23,6 +24,7 @@ from broker.store.nodes import WorkerInfo
 from broker.store.output import Chunk
 from broker.store.parked import Parked
 from broker.submission import JobOptions, NewIds, Options, make_submit, new_event_id
+from broker.subscription import Subscription
 
 _new_ids = NewIds()
 
@@ -112,6 +114,36 @@ class Broker(Catalog):
     def reporter(self) -> Reporter:
         """For a stream of events whose pauses matter: add, and flush when it is full or quiet."""
         return Reporter(self.view)
+
+    # --- reading everything ----------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        name: str,
+        handler: Handler,
+        *,
+        origins: Sequence[str] | None = None,
+        tries: int = TRIES_MAX,
+        on_gone: Callable[[Gone], object] | None = None,
+    ) -> Subscription:
+        """Have `handler` called with each event of `origins` (None: of all), in the order of each origin's log.
+
+        The group `name` remembers where it stands, across restarts; its members, wherever they run, share the origins.
+        An event counts as handled when the handler returned, so it may be told again after a crash. One on which it
+        raised is tried again with backoff, its origin waiting meanwhile, and parked after `tries` tries. `on_gone` is
+        told where events were lost unread, which is else logged. Raises Invalid.
+        """
+        return Subscription(
+            Member(
+                self.store,
+                self.config,
+                name,
+                handler,
+                origins=origins,
+                tries=tries,
+                on_gone=on_gone,
+            )
+        )
 
     # --- wishes ----------------------------------------------------------------------------------
 

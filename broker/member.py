@@ -1,0 +1,294 @@
+"""Member: one member of a group, step by step. It looks, delivers, acks; it has no thread and never sleeps by itself.
+
+Each origin stands by itself: its entries are handed over one after the other, and none is begun before the one before
+it was acked or parked. A handler that fails makes its own origin wait, no other.
+
+Two threads may work on it: one steps, a second one renews the leases, also while a handler runs. What is done to an
+entry carries the term that it was fetched under, so nothing depends on either being in time.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from broker.config import Settings
+from broker.delivery import Delivery
+from broker.errors import BrokerError, Damaged, Gone, Invalid, Refused
+from broker.leases import Held, Leases
+from broker.rules.backoff import backoff_ms
+from broker.rules.lag import LagWatch
+from broker.store.decode import read_logged
+from broker.store.doorbell import Doorbell
+from broker.store.group import FETCH_MAX, Group
+from broker.store.log import Raw
+from broker.store.store import Store
+
+#: How often an entry is tried before it is parked, unless said otherwise.
+TRIES_MAX = 5
+#: The reason of an entry that its handler did not even fail, so often as it was tried.
+NEVER_RETURNED = "the handler never returned"
+
+Handler = Callable[[Delivery], object]
+
+_log = logging.getLogger("broker.subscription")
+
+
+class Member:
+    """One member of the group `name`. For one thread, but for `renew`, `watch_lag` and `close`.
+
+    `origins`: None for all, new ones as they appear. After `tries` failures an entry is parked. `chance` is uniform
+    in [0, 1): it spreads the retries.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        config: Settings,
+        name: str,
+        handler: Handler,
+        *,
+        origins: Sequence[str] | None = None,
+        tries: int = TRIES_MAX,
+        on_gone: Callable[[Gone], object] | None = None,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        if tries < 1:
+            raise Invalid(f"an entry is tried once at least, not {tries} times")
+        self.name = name
+        self.lease_ms = config.budgets.guess_ms
+        self._handler = handler
+        self._tries_max = tries
+        self._on_gone = on_gone or self._say_gone
+        self._chance = chance
+        self._store = store
+        self._group = Group(
+            store,
+            name,
+            secrets.token_hex(8),
+            lease_ms=self.lease_ms,
+            parked_max=config.bounds.parked_max,
+        )
+        self._leases = Leases(store, self._group, self.lease_ms, origins)
+        self._bell = Doorbell(store.client)
+        self._lag = LagWatch()
+        #: The last entry of each origin that the handler is done with: an ack that was lost is given again without it.
+        self._handled: dict[str, bytes] = {}
+        #: How often the handler of a loss was tried, for each origin that lost entries; `tries`, where it is told.
+        self._losses: dict[str, int] = {}
+        self.closing = False
+
+    @property
+    def owned(self) -> list[str]:
+        """The origins that it owns, as far as it knows."""
+        return sorted(held.origin for held in self._leases.held)
+
+    # --- for the thread that steps ---------------------------------------------------------------
+
+    def step(self) -> int:
+        """Look where that is due, then deliver, of each origin at most one fetch. How many entries were dealt with.
+
+        Raises Unavailable, Damaged; nothing is lost by it, the next step goes on. What the handler raises beside
+        Exceptions comes out here.
+        """
+        if self._store.clock.now() >= self._leases.look_at:
+            self._leases.look()
+        done = 0
+        for held in self._leases.held:
+            if self.closing:
+                break
+            try:
+                done += self._serve(held)
+            except Refused as refused:
+                _log.warning("group %s, %s: %s", self.name, held.origin, refused)
+                self._leases.drop(held)
+            except Damaged as met:
+                self._leases.rest(held.origin, met)
+        return done
+
+    def wait(self, wait_ms: int) -> bool:
+        """Sleep until there is something to do, at most `wait_ms`. Whether a log rang. Raises Unavailable."""
+        now = self._store.clock.now()
+        held_back = [held.not_before for held in self._leases.held if held.not_before > now]
+        moment = min(self._leases.look_at, *held_back, now + wait_ms)
+        listening = {
+            self._store.keys.of(held.origin).log: held
+            for held in self._leases.held
+            if held.not_before <= now
+        }
+        if any(held.is_due or held.waiting for held in listening.values()):
+            return False
+        places = {log: held.rev for log, held in listening.items()}
+        try:
+            rung = self._bell.wait(places, max(0, moment - now))
+        except Damaged:
+            rung = None  # one log that is none must not keep the others silent: fetching names it
+        for log in listening if rung is None else rung:
+            listening[log].is_due = True
+        return rung is None or bool(rung)
+
+    def leave(self) -> None:
+        """Give back every lease. Where Redis is away they lapse by themselves."""
+        self.close()
+        self._leases.release_all()
+
+    # --- for any thread --------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Begin no further entry, and let nobody sleep. Returns at once, also inside the handler."""
+        self.closing = True
+        self._bell.wake()
+
+    def renew(self) -> None:
+        """Renew every lease. Raises Unavailable."""
+        self._leases.renew()
+
+    def watch_lag(self) -> None:
+        """Warn where the oldest event that waits grew older for a whole minute. Raises Unavailable."""
+        now = self._store.clock.now()
+        waiting = [(held.unread_ms, held.origin) for held in self._leases.held if held.unread_ms]
+        since, origin = min(waiting, default=(now, ""))
+        lag_ms = max(0, now - since)
+        if grown_ms := self._lag.grew(now, lag_ms):
+            _log.warning(
+                "group %s falls behind: its next event of %s is %.0f s old, %.0f s more than a minute ago",
+                self.name, origin, lag_ms / 1000, grown_ms / 1000,
+            )  # fmt: skip
+
+    # --- delivering ------------------------------------------------------------------------------
+
+    def _serve(self, held: Held) -> int:
+        if self._store.clock.now() >= held.until:
+            self._leases.refresh(held)
+        done = 0
+        if held.replays and self._may(held):
+            done += self._replay(held)
+        if held.is_due and not held.waiting and self._may(held):
+            self._fetch(held)
+        while held.waiting and self._may(held):
+            self._deal(held, *held.waiting[0])
+            done += 1
+        return done
+
+    def _may(self, held: Held) -> bool:
+        """Whether the next entry may be begun."""
+        now = self._store.clock.now()
+        return not self.closing and self._leases.owns(held, now) and now >= held.not_before
+
+    def _fetch(self, held: Held) -> None:
+        try:
+            found = self._group.fetch(held.origin, held.term, FETCH_MAX)
+        except Gone as gone:
+            self._lost(held, gone)
+            return
+        self._leases.works(held.origin)
+        held.waiting.extend(found.entries)
+        held.tries = found.tries
+        held.is_due = len(found.entries) == FETCH_MAX
+
+    def _deal(self, held: Held, rev: bytes, flat: list[bytes]) -> None:
+        """Hand over one entry: then it is acked, or parked, or waits to be tried again."""
+        if self._handled.get(held.origin) != rev:
+            if held.tries >= self._tries_max:
+                self._park(held, rev, held.reason or NEVER_RETURNED)
+                return
+            delivery = self._read(held, (rev, flat), held.tries)
+            if isinstance(delivery, str):
+                self._park(held, rev, delivery)
+                return
+            self._handled.pop(held.origin, None)
+            try:
+                reason = self._call(delivery)
+            except BaseException:
+                with suppress(BrokerError):
+                    self._group.fail(held.origin, held.term)
+                raise
+            if reason:
+                self._failed(held, rev, reason)
+                return
+            self._handled[held.origin] = rev
+        self._group.ack(held.origin, held.term, rev.decode())
+        self._pass(held, rev)
+
+    def _failed(self, held: Held, rev: bytes, reason: str) -> None:
+        held.tries = self._group.fail(held.origin, held.term)
+        held.reason = reason
+        if held.tries >= self._tries_max:
+            self._park(held, rev, reason)
+        else:
+            self._back_off(held, held.tries)
+
+    def _park(self, held: Held, rev: bytes, reason: str) -> None:
+        self._group.park(held.origin, held.term, rev.decode(), reason)
+        _log.error("group %s parked %s of %s: %s", self.name, rev.decode(), held.origin, reason)
+        self._pass(held, rev)
+
+    @staticmethod
+    def _pass(held: Held, rev: bytes) -> None:
+        held.rev, held.tries, held.reason = rev.decode(), 0, ""
+        held.waiting.popleft()
+
+    def _back_off(self, held: Held, tries: int) -> None:
+        held.not_before = self._store.clock.now() + backoff_ms(tries, self._chance())
+
+    def _replay(self, held: Held) -> int:
+        """Hand over one parked entry once more, out of its order: then it is gone, or parked with the new reason."""
+        parked = self._group.to_replay(held.origin, held.term)
+        if parked is None:
+            held.replays = False
+            return 0
+        delivery = self._read(held, parked.raw, parked.tries, replayed=True)
+        reason = delivery if isinstance(delivery, str) else self._call(delivery)
+        if reason:
+            self._group.again(held.origin, held.term, parked.id, reason)
+        else:
+            self._group.done(held.origin, held.term, parked.id)
+        return 1
+
+    def _read(self, held: Held, raw: Raw, tries: int, *, replayed: bool = False) -> Delivery | str:
+        """What the handler is given, or why it cannot be."""
+        try:
+            return Delivery.of(
+                held.origin, read_logged(*raw), term=held.term, tries=tries + 1, replayed=replayed
+            )
+        except (KeyError, TypeError, ValueError) as wrong:
+            return f"this is no entry of ours: {wrong!r}"
+
+    def _call(self, delivery: Delivery) -> str:
+        """Why the handler failed; empty where it did not."""
+        try:
+            self._handler(delivery)
+        except Exception as error:  # noqa: BLE001 - whatever a handler raises is its failure
+            _log.warning(
+                "group %s: the handler failed on %s of %s, try %d",
+                self.name, delivery.rev, delivery.origin, delivery.tries, exc_info=error,
+            )  # fmt: skip
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+    # --- a log that no longer holds what follows -------------------------------------------------
+
+    def _lost(self, held: Held, gone: Gone) -> None:
+        """Tell it once, and go on where the log can be read."""
+        tries = self._losses.get(held.origin, 0)
+        if tries < self._tries_max:
+            try:
+                self._on_gone(gone)
+                tries = self._tries_max
+            except Exception:  # noqa: BLE001 - as with the handler
+                _log.exception("group %s: telling failed that %s", self.name, gone)
+                tries += 1
+            self._losses[held.origin] = tries
+            if tries < self._tries_max:
+                self._back_off(held, tries)
+                return
+        self._group.skip(held.origin, held.term)
+        del self._losses[held.origin]
+        self._leases.drop(held)  # it stands elsewhere now: the next look, at once, says where
+        self._leases.look_at = 0
+
+    def _say_gone(self, gone: Gone) -> None:
+        _log.error("group %s lost events unread: %s", self.name, gone)
