@@ -1,0 +1,60 @@
+"""Nodes without files or clocks: each holds a key, gives its card, and says what it is told to say of others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from broker.rules.certificate import Certificate, read_certificate
+from broker.rules.signed import message, to_text
+from broker.rules.trust import Anchor, Card, Pin
+from broker.rules.vouch import Anchors
+from broker.rules.word import Endorsement, Removal
+from broker.store import mint
+
+NOW = 1_800_000_000_000
+
+
+class Node:
+    """One node in one epoch; `at` is the same one in another."""
+
+    def __init__(self, node: str, epoch: int = 1) -> None:
+        self.node = node
+        self.epoch = epoch
+        self.key = Ed25519PrivateKey.generate()
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        return read_certificate(mint.certificate(self.key, self.node, NOW).decode())
+
+    def sign(self, tag: str, body: Mapping[str, Any]) -> str:
+        return to_text(self.key.sign(message(tag, body)))
+
+    def at(self, epoch: int) -> Node:
+        other = Node.__new__(Node)
+        other.__dict__.update(self.__dict__, certificate=self.certificate, epoch=epoch)
+        return other
+
+    def of(self, subject: Node, now_ms: int = NOW) -> Endorsement:
+        """This node's word for another."""
+        return Endorsement.signed(self, subject.card(), now_ms)
+
+    def against(self, subject: Node) -> Removal:
+        """This node's proof that it removes another."""
+        return Removal.signed(self, subject.card(), NOW)
+
+    def card(self, *endorsements: Endorsement, name: str = "") -> Card:
+        return replace(Card.of(self.certificate, self.epoch, name=name), endorsements=endorsements)
+
+    def pin(self, *endorsements: Endorsement, name: str = "") -> Pin:
+        return Pin.of(self.card(*endorsements, name=name), NOW)
+
+
+def anchors(*pinned: Node, own: Node | None = None) -> Anchors:
+    """What it is to have pinned these, as `own`."""
+    pins = {node.node: node.pin() for node in pinned}
+    return Anchors(pins, own and Anchor.of(own.certificate, own.epoch))
