@@ -1,15 +1,16 @@
-"""Groups as an onlooker sees them: who reads, how far behind, what is parked, who is dead; and their removal."""
+"""Groups as an onlooker sees them: who reads, what is parked, who is dead; and their removal."""
 
 from __future__ import annotations
 
 import pytest
+import redis
 
 from broker.errors import Invalid, Unavailable
-from broker.rules.replay import rev_order
 from broker.store.groups import Groups
 from broker.store.lag import Lag
-from broker.store.log import BEGIN, Log
+from broker.store.store import Store
 from tests.clock import StillClock
+from tests.store.group_reader import Reader
 from tests.store.readers import Desk
 
 DAY_MS = 86_400_000
@@ -24,246 +25,6 @@ def clock(store):
 @pytest.fixture
 def groups(store):
     return Groups(store)
-
-
-class Reader:
-    """A group's one reader, by hand: it writes what members write, command by command."""
-
-    def __init__(self, desk, name="mail", *, begins=True):
-        self.desk, self.name = desk, name
-        self.client = desk.store.client
-        self.key = desk.keys.sub(name)
-        self.look()
-        if begins:
-            self.begin(BEGIN)
-
-    def look(self, at=None):
-        at = self.desk.store.clock.now() if at is None else at
-        self.client.hset(self.desk.store.keys.groups, self.name, at)
-
-    def begin(self, rev):
-        position = Log(self.desk.store, self.desk.origin).position()
-        self.client.xgroup_create(self.desk.keys.log, self.name, rev, mkstream=True)
-        self.say(acked=rev, sent=rev, epoch=position.epoch)
-
-    def say(self, **fields):
-        self.client.hset(self.key, mapping=fields)
-
-    def fetch(self, count):
-        """Take up to `count` new entries; their revs."""
-        found = self.client.xreadgroup(self.name, "owner", {self.desk.keys.log: ">"}, count)
-        revs = [raw.decode() for raw, _ in found[0][1]]
-        self.say(sent=revs[-1])
-        return revs
-
-    def ack(self, revs):
-        self.client.xack(self.desk.keys.log, self.name, *revs)
-        self.say(acked=revs[-1])
-
-    def read(self, count):
-        self.ack(self.fetch(count))
-
-    def lag(self):
-        [seen] = self.seen()
-        return seen.lag
-
-    def seen(self):
-        found = Groups(self.desk.store).seen(self.desk.store.clock.now())
-        return [seen for seen in found if seen.group == self.name]
-
-    def told(self):
-        """What Redis itself says of the group."""
-        [found] = self.client.xinfo_groups(self.desk.keys.log)
-        return found
-
-
-def behind(lag):
-    return lag.gone, lag.entries
-
-
-# --- lag in entries
-
-
-def test_a_group_that_has_begun_has_the_whole_log_before_it(desk_on_each):
-    desk_on_each.report_many(range(5))
-    assert Reader(desk_on_each).lag().entries == 5
-
-
-def test_the_lag_counts_what_is_pending_and_what_is_new(desk_on_each):
-    desk_on_each.report_many(range(10))
-    reader = Reader(desk_on_each)
-    for left in (9, 8):
-        reader.read(1)
-        assert (reader.lag().entries, reader.lag().pending) == (left, 0)
-    revs = reader.fetch(3)
-    assert (reader.lag().entries, reader.lag().pending) == (8, 3)
-    reader.ack(revs[:1])
-    assert (reader.lag().entries, reader.lag().pending) == (7, 2)
-    desk_on_each.report(99)
-    assert reader.lag().entries == 8
-
-
-def test_a_group_that_has_read_all_is_0_behind(desk_on_each):
-    desk_on_each.report_many(range(3))
-    reader = Reader(desk_on_each)
-    reader.read(3)
-    assert reader.lag() == Lag("", 0, 0, 0)
-
-
-def test_an_empty_log_leaves_nothing_to_read(desk):
-    desk.report(1)
-    reader = Reader(desk)
-    reader.read(1)
-    Log(desk.store, desk.origin).trim(0, DAY_MS)
-    assert desk.store.client.xlen(desk.keys.log) == 0
-    assert reader.lag() == Lag("", 0, 0, 0)
-
-
-def test_at_the_floor_the_lag_is_the_log_whatever_redis_says(desk):
-    revs = desk.report_many(range(8))
-    reader = Reader(desk)
-    reader.fetch(3)
-    Log(desk.store, desk.origin).trim(3, DAY_MS)
-    reader.say(acked=revs[4])
-    told = reader.told()
-    assert (
-        told["lag"] + told["pending"] == 8
-    )  # it counts two that were cut unread, and three that are gone
-    assert behind(reader.lag()) == ("", 3)
-
-
-def test_all_read_is_0_though_redis_says_otherwise(desk):
-    revs = desk.report_many(range(8))
-    reader = Reader(desk)
-    reader.fetch(3)
-    Log(desk.store, desk.origin).trim(3, DAY_MS)
-    reader.say(acked=revs[4])
-    reader.read(3)
-    assert reader.told()["lag"] > 0
-    assert reader.lag().entries == 0
-
-
-def test_a_count_that_the_log_cannot_hold_is_unknown(desk):
-    revs = desk.report_many(range(8))
-    reader = Reader(desk)
-    reader.fetch(3)
-    Log(desk.store, desk.origin).trim(3, DAY_MS)
-    reader.say(acked=revs[4])
-    reader.read(1)
-    told = reader.told()
-    assert told["lag"] + told["pending"] > 3
-    assert (reader.lag().gone, reader.lag().entries) == ("", None)
-    assert reader.lag().ms is not None
-
-
-def test_trimming_behind_a_reader_leaves_its_lag_exact(desk):
-    desk.report_many(range(10))
-    reader = Reader(desk)
-    reader.read(6)
-    Log(desk.store, desk.origin).trim(6, DAY_MS)
-    assert reader.lag().entries == 4
-    Log(desk.store, desk.origin).trim(4, DAY_MS)
-    assert reader.lag().entries == 4
-
-
-def test_a_lag_that_redis_does_not_know_is_unknown_never_0(desk):
-    revs = desk.report_many(range(8))
-    reader = Reader(desk)
-    reader.read(2)
-    desk.store.client.xdel(desk.keys.log, revs[5])
-    assert reader.told()["lag"] is None
-    assert behind(reader.lag()) == ("", None)
-
-
-def test_a_group_made_anew_in_the_middle_is_unknown_until_it_has_read_all(desk):
-    desk.report_many(range(8))
-    reader = Reader(desk)
-    reader.read(2)
-    at = reader.seen()[0].acked
-    desk.store.client.xgroup_destroy(desk.keys.log, "mail")
-    assert behind(reader.lag()) == ("", None)
-    reader.begin(at)
-    assert behind(reader.lag()) == ("", None)
-    reader.read(6)
-    assert reader.lag().entries == 0
-
-
-def test_a_group_of_redis_that_stands_elsewhere_is_not_believed(desk):
-    revs = desk.report_many(range(8))
-    reader = Reader(desk)
-    reader.read(4)
-    desk.store.client.xgroup_setid(desk.keys.log, "mail", revs[1])
-    assert reader.lag().entries is None
-
-
-def test_a_lag_that_was_just_read_away_is_at_least_the_entry_that_was_seen(desk):
-    desk.report_many(range(4))
-    reader = Reader(desk)
-    reader.read(3)
-    desk.store.client.xgroup_setid(desk.keys.log, "mail", "$", entries_read=4)
-    assert reader.told()["lag"] == 0
-    assert reader.lag().entries == 1
-
-
-# --- lag in time
-
-
-def test_the_age_is_that_of_the_first_unread_entry(desk, clock):
-    revs = desk.report_many(range(3))
-    reader = Reader(desk)
-    clock.ahead_ms = 61_234
-    assert reader.lag().ms == clock.now() - rev_order(revs[0])[0]
-    reader.fetch(3)
-    assert reader.lag().ms == clock.now() - rev_order(revs[0])[0]
-    reader.ack(revs[:2])
-    assert reader.lag().ms == clock.now() - rev_order(revs[2])[0]
-
-
-def test_an_entry_of_a_later_clock_is_of_no_age(desk, clock):
-    desk.report(1)
-    clock.ahead_ms = -10_000
-    assert Reader(desk).lag().ms == 0
-
-
-# --- places that do not fit
-
-
-def test_a_reader_whose_unread_entries_were_cut_is_told_so(desk):
-    desk.report_many(range(8))
-    reader = Reader(desk)
-    reader.read(2)
-    Log(desk.store, desk.origin).trim(3, DAY_MS)
-    assert behind(reader.lag()) == ("trimmed, lost or rolled back", None)
-    assert reader.lag().ms is None
-
-
-def test_a_log_that_is_gone_leaves_the_lag_unknown(desk):
-    desk.report_many(range(3))
-    reader = Reader(desk)
-    reader.read(1)
-    desk.store.client.delete(desk.keys.log)
-    assert reader.lag() == Lag("it is another log now", None, None, None)
-    desk.store.client.delete(desk.keys.meta)
-    assert reader.lag() == Lag("it is another log now", None, None, None)
-
-
-def test_another_log_of_the_same_origin_leaves_it_unknown(desk):
-    desk.report_many(range(3))
-    reader = Reader(desk)
-    reader.read(3)
-    desk.store.client.delete(desk.keys.log)
-    desk.report(9)
-    assert behind(reader.lag()) == ("it is another log now", None)
-
-
-@pytest.mark.parametrize("acked", ["", "x", "5", "(5-0", "+", "1-2-3", "9" * 20 + "-0", "²-1"])
-def test_a_place_that_is_none_is_unknown(desk, acked):
-    desk.report(1)
-    reader = Reader(desk)
-    reader.say(acked=acked)
-    lag = reader.lag()
-    assert lag.gone
-    assert (lag.entries, lag.ms) == (None, None)
 
 
 # --- who reads
@@ -351,6 +112,21 @@ def test_a_log_of_a_wrong_type_hides_no_group(desk):
     desk.store.client.delete(desk.keys.log)
     desk.store.client.set(desk.keys.log, "x")
     assert reader.lag().entries is None
+
+
+def test_an_answer_that_is_forbidden_is_no_answer(desk, redis_url, namespace):
+    """Not even the half of it that is allowed: a lag would be shown as unknown that is not."""
+    desk.report(1)
+    Reader(desk)
+    commands = ["+@all", "-xinfo"]
+    desk.store.client.acl_setuser(
+        "onlooker", enabled=True, nopass=True, keys=["*"], commands=commands
+    )
+    client = redis.Redis.from_url(redis_url, username="onlooker", password="any")
+    with pytest.raises(Unavailable, match="permission"):
+        Groups(Store(client, namespace)).seen(desk.store.clock.now())
+    client.close()
+    desk.store.client.acl_deluser("onlooker")
 
 
 def test_what_is_no_name_is_no_group(desk, groups, clock):
