@@ -75,12 +75,14 @@ def sweep(folder: Path) -> None:
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock file against every other process and thread. Raises Unwritable where it cannot be opened."""
     with disk_errors(path):
-        # Opened anew each time: a forked child must not share our hold.
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        with disk_errors(path):
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield
     finally:
+        # By name: a child forked meanwhile holds the same open file, and closing ours would not be enough.
+        fcntl.flock(file, fcntl.LOCK_UN)
         os.close(file)
 
 

@@ -105,15 +105,7 @@ class Peers:
             durable.sweep(folder)
 
     def _read(self, node: str) -> tuple[int, Peer]:
-        check_name("node", node)
-        said = parse(durable.read(self._path(node), RECORD_BYTES_MAX) or b"", RECORD_BYTES_MAX)
-        gen = said.pop("gen")
-        if type(gen) is not int or gen < 1 or len(said) != 1:
-            raise Untrusted("malformed_record", "neither a pin nor a removal")
-        peer = Pin.from_json(said["pin"]) if "pin" in said else Removal.from_json(said["removal"])
-        if peer.node != node:
-            raise Untrusted("name_mismatch", f"what it holds is of {peer.node}")
-        return gen, peer
+        return _from_bytes(node, durable.read(self._path(node), RECORD_BYTES_MAX) or b"")
 
     def _read_outbox(self) -> Outbox:
         try:
@@ -135,15 +127,19 @@ class Peers:
     # --- writing -------------------------------------------------------------------------------
 
     def change(self, change: str, node: str, peer: Peer | None, now_ms: int) -> Announcement:
-        """Keep this of the node, or (None) nothing. Raises Unwritable, Untrusted("too_large"): nothing changed."""
+        """Keep this of the node, or (None) nothing. Raises Unwritable, Untrusted, Invalid: then nothing changed."""
+        path = self._path(node)
         begun = Announcement(self._gen + 1, change, node, now_ms)
-        data = b"" if peer is None else _to_bytes(begun.gen, peer)
+        data = b""
+        if peer is not None:
+            data = _to_bytes(begun.gen, peer)
+            _, peer = _from_bytes(node, data)  # what could not be read again is never written
         self._gen = begun.gen
         self._save(self.waiting, begun)
         if peer is None:
-            durable.remove(self._path(node))
+            durable.remove(path)
         else:
-            durable.replace(self._path(node), data)
+            durable.replace(path, data)
         self._waiting = (*self._waiting, begun)
         held: dict[str, Peer] = {**self.removals, **self.pins}
         held.pop(node, None)
@@ -207,12 +203,20 @@ class Peers:
         )
 
     def _path(self, node: str) -> Path:
-        return self._folder / f"{node}.json"
+        return self._folder / f"{check_name('node', node)}.json"
 
 
 def _to_bytes(gen: int, peer: Peer) -> bytes:
     kind = "pin" if isinstance(peer, Pin) else "removal"
-    data = canonical({"gen": gen, kind: peer.to_json()})
-    if len(data) > RECORD_BYTES_MAX:
-        raise Untrusted("too_large", f"{len(data)} bytes of {peer.node}, more than is kept")
-    return data
+    return canonical({"gen": gen, kind: peer.to_json()})
+
+
+def _from_bytes(node: str, data: bytes) -> tuple[int, Peer]:
+    said = parse(data, RECORD_BYTES_MAX)
+    gen = said.pop("gen")
+    if type(gen) is not int or gen < 1 or len(said) != 1:
+        raise Untrusted("malformed_record", "neither a pin nor a removal")
+    peer = Pin.from_json(said["pin"]) if "pin" in said else Removal.from_json(said["removal"])
+    if peer.node != node:
+        raise Untrusted("name_mismatch", f"what it holds is of {peer.node}")
+    return gen, peer

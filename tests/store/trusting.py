@@ -1,0 +1,188 @@
+"""What the tests of the trust store stand on: members with keys, a disk that fails or kills at a step."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from broker.rules.certificate import Certificate, read_certificate
+from broker.rules.signed import message, to_text
+from broker.rules.trust import Anchor, Card, Pin
+from broker.rules.word import Endorsement, Removal
+from broker.store import durable, mint
+from broker.store.outbox import Announcement
+from broker.store.trust import TrustStore
+
+NOW = 1_800_000_000_000
+
+
+@dataclass(frozen=True)
+class Member:
+    """Somebody with a key and a certificate: what an identity can say, without its files."""
+
+    node: str
+    key: Ed25519PrivateKey = field(repr=False)
+    certificate: Certificate = field(repr=False)
+    epoch: int = 1
+
+    @classmethod
+    def new(cls, node: str, now_ms: int = NOW) -> Member:
+        key = Ed25519PrivateKey.generate()
+        return cls(node, key, read_certificate(mint.certificate(key, node, now_ms).decode()))
+
+    def again(self, epoch: int) -> Member:
+        """The same one, admitted anew."""
+        return replace(self, epoch=epoch)
+
+    @property
+    def anchor(self) -> Anchor:
+        return Anchor.of(self.certificate, self.epoch)
+
+    def sign(self, tag: str, body: Mapping[str, Any]) -> str:
+        return to_text(self.key.sign(message(tag, body)))
+
+    def card(self, *vouchers: Member, now_ms: int = NOW) -> Card:
+        """What others pin, with the word of the vouchers."""
+        card = Card.of(self.certificate, self.epoch)
+        return replace(card, endorsements=tuple(member.vouch(self, now_ms) for member in vouchers))
+
+    def vouch(self, other: Member, now_ms: int = NOW) -> Endorsement:
+        return Endorsement.signed(self, Card.of(other.certificate, other.epoch), now_ms)
+
+    def dismiss(self, other: Member, now_ms: int = NOW) -> Removal:
+        """The proof that this member removes the other."""
+        return Removal.signed(self, Pin.of(other.card(), now_ms), now_ms)
+
+
+@cache
+def member(node: str) -> Member:
+    """One member of a name for all tests: nobody changes it."""
+    return Member.new(node)
+
+
+ME, ANN, BOB, CLEO = map(member, ("me", "ann", "bob", "cleo"))
+
+
+def opened(folder: Path, **options: Any) -> TrustStore:
+    """The store of `ME` in this folder, as a process that starts now finds it."""
+    return TrustStore(folder, ME.anchor, **({"clock": lambda: NOW} | options))
+
+
+class Heard(list[Announcement]):
+    """Listens to a store."""
+
+    __call__ = list.append
+
+    @property
+    def changes(self) -> list[tuple[str, str]]:
+        return [(told.change, told.node) for told in self]
+
+
+def state(store: TrustStore) -> dict[str, Any]:
+    """All that the store holds, to compare."""
+    return {"pins": dict(store.pins), "removals": dict(store.removals)}
+
+
+def same_on_disk(store: TrustStore) -> bool:
+    """Whether who opens the folder now finds what this store holds in memory, and waits with the same."""
+    fresh = opened(store.folder)
+    return (state(fresh), fresh.pending()) == (state(store), store.pending())
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Everything below the folder."""
+    found = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+def unfinished(folder: Path) -> list[str]:
+    return [name for name in files(folder) if name.endswith(durable.TEMPORARY)]
+
+
+class Disk:
+    """The system calls of `broker.store.durable`, each one a step; at the chosen steps `strike` is called instead."""
+
+    STEPS = ("open", "write", "fsync", "close", "replace", "unlink", "mkdir")
+
+    def __init__(self, strike: Callable[[], None], *, at: Callable[[int, str], bool]) -> None:
+        self.steps: list[str] = []
+        self._strike = strike
+        self._at = at
+        self._names: dict[int, str] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(os, name)
+        if name not in self.STEPS:
+            return call
+
+        def step(*args: Any) -> Any:
+            what = self._names.get(args[0]) or re.sub(r"\.[0-9a-f]{8}\b", "", Path(args[0]).name)
+            self.steps.append(f"{name} {what}")
+            if self._at(len(self.steps), self.steps[-1]):
+                if name == "write":  # half of it arrives
+                    os.write(args[0], bytes(args[1])[: len(args[1]) // 2])
+                if name == "close":
+                    os.close(args[0])
+                self._strike()
+            made = call(*args)
+            if name == "open":
+                self._names[made] = what
+            return made
+
+        return step
+
+
+@contextmanager
+def disk_of(disk: Disk) -> Iterator[Disk]:
+    real, durable.os = durable.os, disk  # type: ignore[attr-defined, assignment]
+    try:
+        yield disk
+    finally:
+        durable.os = real  # type: ignore[attr-defined]
+
+
+def failing(at: Callable[[int, str], bool], code: int = errno.EIO) -> Any:
+    """A disk on which the steps chosen fail."""
+
+    def strike() -> None:
+        raise OSError(code, os.strerror(code))
+
+    return disk_of(Disk(strike, at=at))
+
+
+def steps_of(work: Callable[[], object]) -> list[str]:
+    """The steps that the work takes."""
+    with disk_of(Disk(lambda: None, at=lambda *_: False)) as disk:
+        work()
+    return disk.steps
+
+
+def is_killed(work: Callable[[], object], at: int) -> bool:
+    """Do the work in a process that kills itself (-9) just before the step of that number; False: it was done first."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            with disk_of(
+                Disk(lambda: os.kill(os.getpid(), signal.SIGKILL), at=lambda count, _: count == at)
+            ):
+                work()
+            code = 0
+        except BaseException:  # noqa: BLE001 - the parent sees the code
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) in (0, -signal.SIGKILL)
+    return os.waitstatus_to_exitcode(status) != 0
