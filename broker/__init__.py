@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from broker.store.output import Chunk
     from broker.store.watch import Change, Snapshot, Watcher
     from broker.submission import JobOptions
+    from broker.trust import Trust
     from broker.subscription import AsyncSubscription, Subscription
 
 __all__ = [  # noqa: RUF022 - grouped: it reads as a table of contents
@@ -77,6 +78,8 @@ __all__ = [  # noqa: RUF022 - grouped: it reads as a table of contents
     "patiently",
     "queue_name",
     "rq_job_id",
+    # Whom this node trusts
+    "Trust",
     # Settings, and what every process of ours sets up
     "Engine",
     "Settings",
@@ -118,6 +121,7 @@ _HOMES = {
     "broker.store.output": ("Chunk",),
     "broker.store.watch": ("Change", "Snapshot", "Watcher"),
     "broker.submission": ("JobOptions",),
+    "broker.trust": ("Trust",),
     "broker.subscription": ("AsyncSubscription", "Subscription"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

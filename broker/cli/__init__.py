@@ -1,8 +1,8 @@
 """The command line. `main` finds the command, imports its module and nothing else, and answers with an exit code.
 
-A command is a typer function in a module of its own name or group (`broker.cli.commands` is the table); here is what
-all of them share: one line on stderr for an error, quiet on Ctrl-C and on a closed pipe, and no import before it is
-needed, so that `broker --help` is instant.
+A command is a typer function, or an application of several verbs, in a module of its own name or group
+(`broker.cli.commands` is the table); here is what all of them share: one line on stderr for an error, quiet on Ctrl-C
+and on a closed pipe, and no import before it is needed, so that `broker --help` is instant.
 """
 
 from __future__ import annotations
@@ -66,8 +66,13 @@ def _typer(names: Sequence[str] | dict[str, Any]) -> Any:
     whole = len(names) > 1
     app = typer.Typer(add_completion=whole, rich_markup_mode=None, pretty_exceptions_enable=False)
     for name in names:
-        function = getattr(import_module(COMMANDS[name].module), name)
-        app.command(name, context_settings={"help_option_names": ["-h", "--help"]})(function)
+        found = getattr(import_module(COMMANDS[name].module), name)
+        if not isinstance(found, typer.Typer):
+            app.command(name, context_settings={"help_option_names": ["-h", "--help"]})(found)
+        elif whole:
+            app.add_typer(found, name=name)
+        else:  # a command of several verbs
+            return typer.main.get_command(found)
     return typer.main.get_command(app)
 
 

@@ -40,6 +40,11 @@ GROUPS: dict[str, dict[str, Command]] = {
     "Fleet": {
         "nodes": Command("broker.cli.nodes", "", "List nodes: slots, load, last beat, flags."),
         "node": Command("broker.cli.nodes", "drain|resume|dead|remove NODE", "Say what is to become of a node."),
+        "trust": Command(
+            "broker.cli.trust",
+            "init|show|pin|admit|endorse|remove|announcements",
+            "Who this node is, whom it trusts, and what it told of that.",
+        ),
         "doctor": Command("broker.cli.doctor", "", "Look for what is wrong with Redis and the fleet."),
     },
 }  # fmt: skip
@@ -49,7 +54,8 @@ COMMANDS = {name: command for group in GROUPS.values() for name, command in grou
 EPILOGUE = """\
 KEY is origin/engine/run/id, or any end of it that only one job has: 7, ollama/7.
 Listings take -o table|json|jsonl. Redis is REDIS_URL, else a running `broker up`, else port 6379.
-Exit codes: 0 ok, 1 error, 2 usage, 3 not found, 4 refused, 5 timed out, 6 Redis unreachable, 7 the job failed."""
+Exit codes: 0 ok, 1 error, 2 usage, 3 not found, 4 refused, 5 timed out, 6 Redis unreachable, 7 the job failed,
+8 a peer's word could not be verified."""
 
 
 def overview() -> str:

@@ -1,4 +1,4 @@
-"""Lines from a file or a pipe, in batches that end where the input pauses.
+"""What a file or a pipe holds: whole, or its lines in batches that end where the input pauses.
 
 So bulk is fast, and a slow hand is answered at once. Memory is bounded by the size of a batch and
 of a line, whatever the input holds.
@@ -62,6 +62,15 @@ def batches(
         batch.append((number + 1, rest.removeprefix(_BOM) if number == 0 else rest))
     if batch:
         yield batch
+
+
+def read_whole(name: str, bytes_max: int) -> bytes:
+    """All that a file or, for `-`, stdin holds, or its first `bytes_max` bytes. Raises Invalid."""
+    held = b""
+    with opened(name) as source:
+        while len(held) < bytes_max and (data := _read(source)):
+            held += data
+    return held[:bytes_max]
 
 
 def _read(descriptor: int) -> bytes:

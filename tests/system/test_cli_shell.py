@@ -39,8 +39,15 @@ class TestHelp:
             "",
             "broker: there is no command 'shwo'; did you mean show?\n",
         )
-        for name in ("groups", "top", "trust"):
-            assert command(name).code == 2
+        assert command("top").code == 2
+
+    @pytest.mark.parametrize(
+        "words", [["trust"], ["trust", "pni"], ["trust", "pin"], ["trust", "pin", "a", "b"]]
+    )
+    def test_a_verb_that_is_missing_or_wrong_is_a_usage_error(self, command, words):
+        ran = command(*words)
+        assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+        assert ran.err.endswith("(broker trust --help)\n")
 
     def test_the_overview_loads_nothing_heavy(self):
         code = "import sys; from broker.cli import main; main(['--help']); print(*sys.modules, file=sys.stderr)"
@@ -64,7 +71,7 @@ class TestRedis:
     COMMANDS = (
         ["jobs"], ["show", "7"], ["why", "7"], ["wait", "7"], ["result", "7"], ["cancel", "7"], ["retry", "7"],
         ["remove", "7"], ["submit", "echo"], ["report", os.devnull], ["log", "desk"], ["replay", "desk"], ["nodes"],
-        ["node", "drain", "nas"], ["doctor"],
+        ["node", "drain", "nas"], ["doctor"], ["trust", "announcements", "nas"],
     )  # fmt: skip
 
     @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -111,6 +114,42 @@ def test_the_reports_of_the_readme_are_answered_as_it_says(broker: Broker) -> No
         "first_sighting",
         "stale_seq",
     ]
+
+
+def test_the_nodes_of_the_readme_trust_each_other(tmp_path: Path, here: dict[str, str]) -> None:
+    """Each line as it stands there, in a shell on the node that was named last; the files are carried by the folder."""
+    [shell] = [block for block in blocks("sh") if "broker trust" in block]
+    command = tmp_path / "bin" / "broker"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m broker.cli "$@"\n')
+    command.chmod(0o700)
+    path = f"{command.parent}:{os.environ['PATH']}"
+    environment = {**os.environ, **here, "PYTHONPATH": str(README.parent), "PATH": path}
+    said = {}
+    for line in shell.splitlines():
+        if node := re.fullmatch(r"# on (\w+)", line):
+            environment["BROKER_NODE"] = node[1]
+            environment["BROKER_TRUST_DIR"] = str(tmp_path / node[1])
+            continue
+        ran = subprocess.run(
+            ["sh", "-c", line],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (ran.returncode, ran.stderr) == (0, ""), line
+        said[line.partition("#")[0].strip()] = ran.stdout
+    assert "sha256:" in said["broker trust pin alpha.json"]
+    assert [row.split()[0] for row in said["broker trust show"].splitlines()[1:]] == [
+        "beta",
+        "alpha",
+        "gamma",
+    ]
+    told = said["broker trust announcements"].splitlines()[1:]
+    changes = [tuple(row.split()[-3:-1]) for row in told]
+    assert changes == [("pinned", "alpha"), ("pinned", "gamma"), ("removed", "gamma")]
 
 
 def python(word: str) -> str:
