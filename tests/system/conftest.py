@@ -1,12 +1,15 @@
-"""The command line on the test's own namespace, and a job's story in the frames of the sources, told to each twin."""
+"""The command line on the test's own namespace, a job's story told to each twin, and a node's trust."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from broker.rules.bounds import Bounds
+from broker.store.trust import TrustStore
+from tests.store.trusting import ANN, BOB, CLEO, Heard, opened
 from tests.store.twins import LedgerTwin, RedisTwin
 from tests.system.command import Command
 from tests.system.sources import Source
@@ -42,3 +45,28 @@ def twin(request: pytest.FixtureRequest) -> Callable[..., LedgerTwin | RedisTwin
 @pytest.fixture
 def source(twin: Callable[..., LedgerTwin | RedisTwin]) -> Source:
     return Source(twin())
+
+
+@pytest.fixture
+def trust_folder(tmp_path: Path) -> Path:
+    return tmp_path / "trust"
+
+
+@pytest.fixture
+def heard() -> Heard:
+    return Heard()
+
+
+@pytest.fixture
+def trust(trust_folder: Path, heard: Heard) -> TrustStore:
+    """A trust store that trusts nobody yet."""
+    return opened(trust_folder, on_change=heard)
+
+
+@pytest.fixture
+def trusting(trust: TrustStore, heard: Heard) -> TrustStore:
+    """Ann, Bob and Cleo are pinned, and nothing was heard yet."""
+    for one in (ANN, BOB, CLEO):
+        trust.pin(one.card())
+    heard.clear()
+    return trust
