@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from broker.store.output import Chunk
     from broker.store.watch import Change, Snapshot, Watcher
     from broker.submission import JobOptions
-    from broker.trust import Trust
     from broker.subscription import AsyncSubscription, Subscription
+    from broker.trust import Trust
 
 __all__ = [  # noqa: RUF022 - grouped: it reads as a table of contents
     # Client
