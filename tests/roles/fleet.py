@@ -1,4 +1,4 @@
-"""What surrounds a dispatcher in its tests: users, workers and their beats, RQ as it stands."""
+"""What surrounds a role in its tests: users, workers and their beats, RQ as it stands."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from rq import Queue
 from rq.serializers import JSONSerializer
 
 from broker.roles.dispatcher import Dispatcher
-from broker.rules.event import Finish, Start, Submit
+from broker.roles.janitor import Janitor
+from broker.rules.bounds import Bounds
+from broker.rules.event import Finish, Report, Start, Submit
 from broker.rules.handoff import queue_name
 from broker.rules.key import Key
 from broker.rules.liveness import Budgets
@@ -26,6 +28,7 @@ class Fleet:
         self.view = View(store)
         self.nodes = Nodes(store)
         self.dispatchers = []
+        self.janitors = []
         self.submitted = 0
         self.workers = []
 
@@ -36,10 +39,17 @@ class Fleet:
         self.dispatchers.append(Dispatcher(store, **options))
         return self.dispatchers[-1]
 
+    def janitor(self, **bounds):
+        store = Store.from_url(self.store.url, self.store.keys.namespace)
+        store.clock = self.clock
+        budgets = Budgets(guess_ms=60_000)
+        self.janitors.append(Janitor(store, bounds=Bounds(**bounds), budgets=budgets))
+        return self.janitors[-1]
+
     def close(self):
-        for dispatcher in self.dispatchers:
-            dispatcher.close()
-            dispatcher._store.close()
+        for role in self.dispatchers + self.janitors:
+            role.close()
+            role._store.close()
 
     # --- users
 
@@ -57,6 +67,15 @@ class Fleet:
     def know_origin(self):
         """Watchers look for new origins once a second: one that is known needs no waiting."""
         self.submit("known", engine="nobody")
+
+    def report(self, id, state="running", origin=ORIGIN, **more):
+        key = Key(origin, "ollama", "", str(id))
+        created_at = more.pop("created_at", None) or self.clock.now()
+        self.view.apply([Report(key=key, created_at=created_at, state=state, **more)])
+        return key
+
+    def report_many(self, ids, state="running", **more):
+        return [self.report(id, state, **more) for id in ids]
 
     def say(self, event):
         [answer] = self.view.apply([event])
@@ -119,11 +138,11 @@ class Fleet:
         return [fields[b"rule"].decode() for _, fields in entries]
 
 
-def settle(dispatcher, steps=50):
+def settle(role, steps=50):
     """Steps until there is nothing to do; the sum of what was done."""
     done = 0
     for _ in range(steps):
-        count = dispatcher.step()
+        count = role.step()
         done += count
         if not count:
             return done

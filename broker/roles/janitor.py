@@ -1,0 +1,180 @@
+"""Sees to it that nothing grows without bound: cuts the logs, prunes old records, forgets dead groups.
+
+One janitor leads, others stand by. It goes round the origins, a bounded step at a time. Logs come first: where Redis
+is full, cutting them is what makes room. What it prunes leaves a tombstone and an entry `pruned`, so that every cache
+shrinks with the list and nothing old comes back. A guess of a reported job is given as long as the job's own word: it
+goes when nobody has spoken of the job for the whole time, never earlier.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from contextlib import suppress
+
+from broker.errors import BrokerError, Damaged, Refused
+from broker.roles.complaints import Complaints
+from broker.roles.lead import Lead
+from broker.rules.bounds import Bounds
+from broker.rules.event import Prune
+from broker.rules.liveness import Budgets
+from broker.rules.verdict import APPLIED
+from broker.store.aged import AgedRecords
+from broker.store.groups import Groups
+from broker.store.log import TRIM_MAX, Log
+from broker.store.store import Store
+from broker.store.view import View
+
+ROLE = "janitor"
+
+#: How many origins one step looks at, and how often it cuts the log of one.
+ORIGINS_MAX = 20
+CUTS_MAX = 5
+
+log = logging.getLogger(__name__)
+
+
+class Janitor:
+    """`step()` does one bounded turn."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        bounds: Bounds | None = None,
+        budgets: Budgets | None = None,
+        holder: str = "",
+    ) -> None:
+        self._store = store
+        self._bounds = bounds or Bounds()
+        self._view = View(store, self._bounds)
+        self._groups = Groups(store)
+        self._lead = Lead(store, ROLE, (budgets or Budgets()).guess_ms, holder)
+        self._term = 0
+        self._round: deque[str] = deque()
+        self._books: dict[str, _Books] = {}
+        self._complain = Complaints().tell
+
+    def step(self) -> int:
+        """One turn: how much went, at least 1 while a round is not over; 0 where nothing is to go, or another leads."""
+        try:
+            if not self._lead.hold():
+                return 0
+            if self._lead.term != self._term:
+                self._begin_term()
+            return self._turn()
+        except _Deposed:
+            log.warning("another %s leads now: this one stands by", ROLE)
+            self._lead.doubt()
+            return 0
+
+    def close(self) -> None:
+        """Give the lead to another one at once."""
+        try:
+            self._lead.release()
+        except BrokerError as error:
+            log.info("the lease of the %s runs out by itself: %s", ROLE, error)
+
+    def _begin_term(self) -> None:
+        """Fence every origin: one that was frozen as the leader must not cut or prune when it wakes."""
+        for origin in self._view.origins():
+            with suppress(Damaged):  # told when something is to go there
+                self._lead.raise_term(origin)
+        self._term = self._lead.term
+
+    def _turn(self) -> int:
+        now = self._store.clock.now()
+        if not self._round:
+            self._round.extend(self._view.origins())
+        origins = [self._round.popleft() for _ in range(min(ORIGINS_MAX, len(self._round)))]
+        dead = self._groups.dead(now, self._bounds.group_ms_max)
+        live = sorted(set(self._groups.names()) - set(dead))
+        cut = {origin: self._cut(origin, live) for origin in origins}
+        done = sum(cut.values()) + self._reap(dead, now)
+        for origin, count in cut.items():
+            # Where much is left to be cut, room is made first: in a full Redis, nothing can be pruned before.
+            if count < CUTS_MAX * TRIM_MAX:
+                done += self._prune(origin, now)
+        return done or (1 if self._round else 0)
+
+    def _cut(self, origin: str, groups: list[str]) -> int:
+        """Trim its log by count and age, a few bounded calls."""
+        bounds, gone = self._bounds, 0
+        try:
+            self._lead.raise_term(origin)
+            for _ in range(CUTS_MAX):
+                count = self._of(origin).log.trim(
+                    bounds.log_max,
+                    bounds.log_ms_max,
+                    groups=groups,
+                    hard_max=bounds.log_hard_max,
+                    term=self._term,
+                )
+                gone += count
+                if count < TRIM_MAX:
+                    break
+        except Refused:
+            raise _Deposed from None
+        except Damaged as error:
+            self._complain(f"the log of {origin} cannot be cut: {error}")
+        return gone
+
+    def _prune(self, origin: str, now: int) -> int:
+        """Let go of a page of its old records. A job that was heard of since it was read stays."""
+        aged_records = self._of(origin).aged
+        try:
+            self._lead.raise_term(origin)
+            found = aged_records.look(now)
+            # Without an event_id: a repeat finds no record and prunes nothing, and a mark would outlive what went.
+            answers = self._view.apply(
+                [
+                    Prune(key=aged.key, rev=aged.rev, last_seen=aged.last_seen, term=self._term)
+                    for aged in found.aged
+                ]
+            )
+        except Damaged as error:
+            self._complain(f"the records of {origin} cannot be pruned: {error}")
+            return 0
+        for job in found.broken:
+            self._complain(f"the record of {origin}/{job} cannot be pruned: it cannot be read")
+        pruned = 0
+        for aged, answer in zip(found.aged, answers, strict=True):
+            if answer.rule == "stale_term":
+                raise _Deposed
+            if answer.outcome == APPLIED:
+                pruned += 1
+            elif aged.ended:
+                aged_records.pass_over(1)
+            if answer.outcome == "error":
+                self._complain(f"the record of {aged.key} cannot be pruned: {answer.rule}")
+        return pruned
+
+    def _reap(self, dead: list[str], now: int) -> int:
+        """Forget one group that nobody reads as any more: with its places, and what it has parked."""
+        for group in dead:
+            try:
+                # Once more: somebody may read again since it was looked at.
+                if not self._groups.is_live(group, now, self._bounds.group_ms_max):
+                    self._groups.remove(group)
+                    log.info("nobody reads as %s any more: the group is forgotten", group)
+                    return 1
+            except Damaged as error:
+                self._complain(f"the group {group} cannot be forgotten: {error}")
+        return 0
+
+    def _of(self, origin: str) -> _Books:
+        if origin not in self._books:
+            self._books[origin] = _Books(self._store, origin, self._bounds)
+        return self._books[origin]
+
+
+class _Books:
+    """What the janitor reads of one origin."""
+
+    def __init__(self, store: Store, origin: str, bounds: Bounds) -> None:
+        self.log = Log(store, origin)
+        self.aged = AgedRecords(store, origin, bounds)
+
+
+class _Deposed(Exception):
+    """A later leader has written: this one's lease had run out unnoticed."""
