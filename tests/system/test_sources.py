@@ -1,7 +1,13 @@
-"""One test for each sentence of the source documents on how jobs are reported, in the frames in which they say it.
+"""What the source documents say of a job, one test for each sentence: who it is, and in which order its events count.
 
-Each story is told to the model and to the script on a real Redis. What the documents say of sweeps' choice of jobs, of
-trust and of subscriptions is not here: those parts have tests of their own.
+In the frames in which they say it, and with the numbers of the cases that we collected from them. Each story is told to
+the model and to the script on a real Redis. What is said of sending is in test_sources_order.py, of a producer in
+test_sources_producer.py, of what is kept in test_sources_kept.py, of the job list in test_sources_watch.py, of those
+who trust each other in test_sources_trust.py.
+
+Not here, for they come with the sweeper: 29, 32, 34, 36 (whom a sweep selects). Not here at all: 70 (a node is its
+name), 77-83 (rankings and reservations that are sent around: one dispatcher places, see tests/roles/test_dispatcher*),
+84-87 (an HTTP proxy between a request and its node).
 """
 
 from __future__ import annotations
@@ -13,11 +19,10 @@ import pytest
 from broker.client import Broker
 from broker.config import settings
 from broker.errors import Invalid
+from broker.roles.load import Load
 from broker.rules.bounds import Bounds
 from broker.rules.placement import NodeLoad, choose
 from broker.rules.wire import parse_event
-from broker.store.server import PrivateRedis
-from broker.store.store import Store
 from broker.store.view import View
 from tests.store.story import CREATED
 from tests.store.twins import key
@@ -364,7 +369,7 @@ class TestRemovals:
         assert source.log() == ["remove removed"]
 
 
-class TestSlots:
+class TestPlacement:
     def test_68_with_one_slot_the_second_job_stays_queued(self):
         busy = NodeLoad("a", slots={"ollama": 1}, taken={"ollama": 1}, jobs=1)
         free = NodeLoad("a", slots={"ollama": 1})
@@ -377,17 +382,44 @@ class TestSlots:
         assert source.start() == "refused terminal"
         assert source.record().tries == 0
 
+    def test_71_nodes_of_equal_load_are_taken_by_their_names(self):
+        nodes = [NodeLoad(name, slots={"ollama": 1}) for name in "cab"]
+        assert choose(nodes, "ollama") == "a"
 
-def test_27_numbers_survive_a_restart(tmp_path, namespace):
-    options = {"appendonly": "yes", "appendfsync": "always"}
-    for story in (
-        [("running", 7, "applied first_sighting")],
-        [("queued", 6, "refused stale_seq"), ("completed", 8, "applied higher_seq")],
-    ):
-        with PrivateRedis(tmp_path, options=options) as server:
-            store = Store.from_url(server.url, namespace)
-            view = View(store)
-            for state, seq, expected in story:
-                [answer] = view.apply([parse_event(frame(state, "a", seq))])
-                assert f"{answer.outcome} {answer.rule}" == expected
-            store.close()
+    def test_72_the_least_loaded_node_comes_first_and_pressure_is_load(self):
+        loads = {"a": (3, 0), "b": (0, 2), "c": (1, 0), "d": (0, 1)}
+        nodes = [NodeLoad(name, {"ollama": 9}, {}, *load) for name, load in loads.items()]
+        order = []
+        while nodes:
+            order.append(choose(nodes, "ollama"))
+            nodes = [node for node in nodes if node.name != order[-1]]
+        assert order == ["c", "d", "b", "a"]
+
+    def test_73_only_what_is_placed_and_has_not_ended_is_load(self, broker):
+        told = [("queued", ""), ("queued", "a"), ("running", "a"), ("completed", "a"), ("cancelled", "b")]  # fmt: skip
+        for id, (state, node) in enumerate(told):
+            broker.report(frame(state, node, 1, id=str(id)))
+        load = load_of(broker)
+        assert (load.carried("a"), set(load.busy_nodes)) == (2, {"a"})
+
+    def test_74_jobs_of_all_engines_count_together(self, broker):
+        for engine in ("ollama", "lmstudio"):
+            broker.report(frame("running", "a", 1, engine=engine))
+        assert load_of(broker).carried("a") == 2
+
+    def test_75_76_a_start_where_it_waits_moves_no_load_and_a_repoint_does(self, broker):
+        carried = []
+        for seq, (state, node) in enumerate((("queued", "a"), ("running", "a"), ("queued", "b")), 1):  # fmt: skip
+            broker.report(frame(state, node, seq))
+            load = load_of(broker)
+            carried.append((load.carried("a"), load.carried("b")))
+        assert carried == [(1, 0), (1, 0), (0, 1)]
+
+
+def load_of(broker):
+    """What a dispatcher that takes office now sees."""
+    load = Load()
+    with broker.watch() as watcher:
+        for change in watcher.changes(0):
+            load.follow(change, broker.store.clock.now())
+    return load

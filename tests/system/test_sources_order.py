@@ -1,12 +1,12 @@
 """What the source document on ordered broadcasts says: emitted in order, and marked as seen only after that.
 
 "Emitted" is here: an entry in the origin's log, which each reader is told once. Cases 51-54 on one job are in
-test_sources.py, the trusted part of a relay (58: who is no member sends and gets nothing) in test_sources_trust.py.
+test_sources.py, those of a subscriber in test_sources_subscribe.py.
 
-Not here, for our design has nothing that they could be asked of: 59 (targets told apart by more than their name: a
-node's name is its identity), and what the document says of a full queue and of frames that are given up after three
-tries: nobody sends to a reader here, each reads the log at its own pace. 95-115 are those of an HTTP door, which comes
-with it; what they say of an event, whichever door it takes, is at the end.
+Not here, for they come with another part: 58 (who is no member sends and gets nothing: joining), 95-115 (an HTTP door);
+what the latter say of an event, whichever door it takes, is at the end. Not here at all: 59 (targets told apart by
+more than their name: a node's name is its identity), and what is said of a full queue and of frames that are given up
+after three tries: nobody sends to a reader here, each reads the log at its own pace.
 """
 
 from __future__ import annotations
@@ -230,6 +230,21 @@ class TestOrder:
         told = [(entry.record.seq, entry.record.state) for entry in spoiled.log(ORIGIN).entries()]
         assert told == [(1, "queued"), (2, "queued"), (3, "running"), (4, "completed")]
 
+    def test_47_W5_a_producer_that_closes_writes_what_waits_or_says_how_much_it_could_not(
+        self, spoiled
+    ):
+        events = JobEvents(spoiled, "ollama", retry_seconds=3_600)
+        with writes_refused(spoiled):
+            job = events.create()
+            events.dispatch(job, "a")
+            events.finish(job)
+            assert events.close(timeout=0) == 3
+        assert revs_of(spoiled) == []
+        assert events.close() == 0
+        assert [entry.record.state for entry in spoiled.log(ORIGIN).entries()] == [
+            "queued", "queued", "completed"
+        ]  # fmt: skip
+
     def test_56_a_repeat_taken_before_the_removal_and_sent_after_it_revives_nothing(self, broker):
         """The producer's own snapshot: it asserts its live jobs again, and is held between taking and sending."""
 
@@ -289,7 +304,7 @@ class TestOrder:
                 opened.append(spoiled.store.client.info("stats")["total_connections_received"])
         assert len(set(opened)) == 1
 
-    def test_who_comes_late_is_told_what_runs_and_what_ended_and_nothing_that_was_removed(
+    def test_48_who_comes_late_is_told_what_runs_and_what_ended_and_nothing_that_was_removed(
         self, broker
     ):
         broker.report(frame("running", "a", 1, id="runs"))

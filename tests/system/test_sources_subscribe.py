@@ -152,7 +152,7 @@ def test_56_a_removal_that_comes_while_an_update_is_handled_is_told_after_it(bro
     assert heard == [("report", "running"), ("remove", None)]
 
 
-def test_who_comes_late_is_told_also_what_ended_and_what_was_removed(broker, member, sink):
+def test_48_who_comes_late_is_told_also_what_ended_and_what_was_removed(broker, member, sink):
     say(broker, ["ended"], "completed")
     say(broker, ["removed"])
     broker.report(removal("removed"))
