@@ -8,6 +8,7 @@ returned, `refused RUN CALL RULE` for what a thawed one is refused.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -31,6 +32,10 @@ POINTS = ("before", "handled", "torn", "sent", "acked")
 ANYTIME = "anytime"
 FROZEN = "frozen"
 
+#: No reader lives longer, whatever is broken.
+SECONDS_MAX = 20
+PR_SET_PDEATHSIG = 1
+
 
 class Nursery:
     """The process that forks them, as the test talks to it."""
@@ -45,9 +50,8 @@ class Nursery:
         return self
 
     def __exit__(self, *exc):
-        self._process.stdin.close()
-        self._process.stdout.close()
-        self._process.wait(10)
+        self._process.kill()  # whoever still lives dies with it
+        self._process.communicate()
 
     def run(self, **told):
         """Let one reader live until it ends or stops: what became of it, and its pid."""
@@ -64,6 +68,8 @@ def main(url, namespace, group, ledger):
             pid = told["thaw"]
             os.kill(pid, signal.SIGCONT)
         elif (pid := os.fork()) == 0:
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            signal.alarm(SECONDS_MAX)
             try:
                 Reader(url, namespace, group, ledger, told).live()
             finally:

@@ -35,8 +35,7 @@ end
 -- no memory, so that a full Redis, which refuses a script's first write if it could grow anything, lets readers go on.
 local function settle(rev)
   local ids = {BEGIN}
-  -- Of a wrong type the log would be an error here; then the only other one is that there is no group.
-  call('XLEN', LOG)
+  -- An error here says that there is no group; or what XACK will say as well, before anything was written.
   local pending = redis.pcall('XPENDING', LOG, GROUP, '-', rev, SETTLED_MAX)
   for i = 1, pending.err and 0 or #pending do ids[i + 1] = pending[i][1] end
   call('XACK', LOG, GROUP, unpack(ids))
