@@ -60,7 +60,11 @@ def make_folder(path: Path) -> None:
     with disk_errors(path):
         if not path.is_dir():
             path.parent.mkdir(parents=True, exist_ok=True)
-            os.mkdir(path, 0o700)
+            try:
+                os.mkdir(path, 0o700)
+            except FileExistsError:
+                if not path.is_dir():  # else another process was quicker
+                    raise
             _sync(path.parent)
 
 
@@ -83,7 +87,8 @@ def locked(path: Path) -> Iterator[None]:
     finally:
         # By name: a child forked meanwhile holds the same open file, and closing ours would not be enough.
         fcntl.flock(file, fcntl.LOCK_UN)
-        os.close(file)
+        with suppress(OSError):  # nothing was written to it
+            os.close(file)
 
 
 @contextmanager

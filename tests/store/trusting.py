@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import signal
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -98,6 +99,67 @@ def same_on_disk(store: TrustStore) -> bool:
     """Whether who opens the folder now finds what this store holds in memory, and waits with the same."""
     fresh = opened(store.folder)
     return (state(fresh), fresh.pending()) == (state(store), store.pending())
+
+
+class Change(NamedTuple):
+    """What stands before, what is done to `ann`, and how it is announced."""
+
+    name: str
+    before: Callable[[TrustStore], object]
+    work: Callable[[TrustStore], bool]
+    change: str
+
+
+_ALL = [
+    Change("pin", lambda _: None, lambda trust: trust.pin(ANN.card(ME)), "pinned"),
+    Change(
+        "pin a higher epoch",
+        lambda trust: trust.pin(ANN.card(ME)),
+        lambda trust: trust.pin(ANN.again(2).card()),
+        "pinned",
+    ),
+    Change(
+        "pin after a removal",
+        lambda trust: (trust.pin(ANN.card()), trust.remove("ann", ME.dismiss(ANN))),
+        lambda trust: trust.pin(ANN.again(2).card()),
+        "pinned",
+    ),
+    Change(
+        "endorse",
+        lambda trust: trust.pin(ANN.card()),
+        lambda trust: trust.endorse("ann", [ME.vouch(ANN)]),
+        "endorsed",
+    ),
+    Change(
+        "rename",
+        lambda trust: trust.pin(ANN.card()),
+        lambda trust: trust.rename("ann", "Ann"),
+        "renamed",
+    ),
+    Change(
+        "remove", lambda trust: trust.pin(ANN.card()), lambda trust: trust.remove("ann"), "removed"
+    ),
+    Change(
+        "remove with a proof",
+        lambda trust: trust.pin(ANN.card()),
+        lambda trust: trust.remove("ann", ME.dismiss(ANN)),
+        "removed",
+    ),
+]
+#: Every way to change what is kept of a peer.
+CHANGES = {change.name: change for change in _ALL}
+
+
+def at_its_beginning(folder: Path, change: Change) -> tuple[TrustStore, Heard]:
+    """A store in a new folder, before the change, and who listens to it from now on."""
+    template = folder.parent / f"before {change.name}"
+    if not template.exists():
+        trust = opened(template)
+        trust.pin(BOB.card())
+        change.before(trust)
+    shutil.copytree(template, folder)
+    heard = Heard()
+    return opened(folder, on_change=heard), heard
 
 
 def files(folder: Path) -> dict[str, bytes]:
