@@ -36,6 +36,15 @@ def test_a_secret_may_be_named_by_a_file(nowhere: Path, monkeypatch: pytest.Monk
     assert settings().redis_url == "redis://elsewhere"
 
 
+def test_who_is_trusted_is_kept_beside_the_other_data_unless_it_is_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", "/somewhere")
+    assert settings().trust_dir == Path("/somewhere/fleet-broker/trust")
+    monkeypatch.setenv("BROKER_TRUST_DIR", "/elsewhere")
+    assert settings().trust_dir == Path("/elsewhere")
+
+
 def test_an_empty_variable_is_one_that_is_not_set(
     nowhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,8 +55,7 @@ class Identity:
         Refused("other_node") where the folder is another node's, Misconfigured as `load`, Unwritable.
         """
         check_name("node", node)
-        with durable.disk_errors(folder):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        durable.make_folder(folder)
         _check_private(folder)
         with durable.locked(folder / LOCK):
             if _exists(folder / IDENTITY):
