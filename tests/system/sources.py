@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from broker.rules.wire import parse_event
+from broker.store.log import Log
 from tests.store.story import CREATED, Story
 from tests.store.twins import ORIGIN, key
 
+HOUR_MS = 3_600_000
 METHODS = {"queued": "submitted", "running": "started", "completed": "completed"}
 
 
@@ -45,6 +47,12 @@ class Source(Story):
     @property
     def jobs(self):
         return sorted(map(str, self.twin.books().records))
+
+
+def trim(store, count, origin=ORIGIN):
+    """Cut the origin's log to so many entries."""
+    while Log(store, origin).trim(count, HOUR_MS):
+        pass
 
 
 class Moments:

@@ -2,7 +2,7 @@
 
 In the frames in which they say it, and with the numbers of the cases that we collected from them. Each story is told to
 the model and to the script on a real Redis. What is said of sending is in test_sources_order.py, of a producer in
-test_sources_producer.py, of what is kept in test_sources_kept.py, of the job list in test_sources_watch.py, of those
+test_sources_producer.py, of what is kept in test_sources_kept.py, of the job list in test_sources_list.py, of those
 who trust each other in test_sources_trust.py.
 
 Not here, for they come with the sweeper: 29, 32, 34, 36 (whom a sweep selects). Not here at all: 70 (a node is its

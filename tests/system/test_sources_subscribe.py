@@ -1,8 +1,8 @@
 """What the source documents say of a receiver that may miss nothing: marked after it was handled, in order, alone.
 
-The same cases as in test_sources_order.py and test_sources_watch.py, asked of subscriptions. A receiver that is killed
-before, during and after its ack is in tests/store/test_group*.py; what a slow one costs the others, as a ratio, in
-tests/system/test_subscriptions.py.
+The same cases as in test_sources_order.py and test_sources_watch.py, asked of subscriptions. What becomes of one that
+is killed before, during and after its ack: tests/store/test_group_killed.py. Not here, for there is nothing to ask: a
+subscriber's filter of states (W7), for it gets every event.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ from broker.errors import Invalid
 from broker.member import Member
 from broker.rules.replay import rev_order
 from broker.store.groups import Groups
-from broker.store.log import Log
 from broker.store.parked import parked
 from tests.store.readers import ORIGIN, changes_until, until
-from tests.system.sources import frame, removal
+from tests.system.sources import frame, removal, trim
 
-HOUR_MS = 3_600_000
 GROUP = "sink"
 
 
@@ -75,11 +73,6 @@ def read_on(member, enough):
         return enough()
 
     until(found)
-
-
-def trim(broker, count, origin=ORIGIN):
-    while Log(broker.store, origin).trim(count, HOUR_MS):
-        pass
 
 
 def say(broker, ids, state="running", seq=1, **info):
@@ -188,7 +181,7 @@ def test_W2_a_subscriber_that_slept_gets_all_or_is_told_once_that_it_does_not(
     read_on(one, lambda: sink.told)
     revs = say(broker, range(500))
     if is_cut:
-        trim(broker, 100)
+        trim(broker.store, 100)
     kept = revs[-100:] if is_cut else revs
     read_on(one, lambda: len(sink.told) > len(kept))
     assert sink.revs[1:] == kept
@@ -302,8 +295,8 @@ def test_W8_who_waits_at_a_quiet_origin_is_not_told_of_a_loss_that_is_none(broke
     for number in range(3):
         say(broker, range(number * 100, number * 100 + 100))
         read_on(one, lambda seen=2 + 100 * (number + 1): len(sink.told) >= seen)
-        trim(broker, 0)
-        trim(broker, 0, "quiet")
+        trim(broker.store, 0)
+        trim(broker.store, 0, "quiet")
     broker.report(frame("completed", "a", 2, id="x", originatedFrom="quiet"))
     read_on(one, lambda: len(sink.told) >= 303)
     assert (sink.told[-1].origin, sink.told[-1].record.state, gone) == ("quiet", "completed", [])
@@ -334,7 +327,7 @@ def test_R1_R3_a_place_that_no_longer_fits_is_told_once_and_what_is_left_is_read
     read_on(one, lambda: sink.told)
     left = say(broker, range(10))[-3:]
     if how == "below the floor":
-        trim(broker, 3)
+        trim(broker.store, 3)
     else:
         broker.store.client.delete(broker.store.keys.of(ORIGIN).log)
         left = say(broker, ["after"]) if how == "another epoch" else []
@@ -351,7 +344,7 @@ def test_R2_a_place_at_the_last_entry_that_was_cut_misses_nothing(broker, member
     revs = say(broker, range(5))
     one = member(sink, on_gone=gone.append)
     read_on(one, lambda: len(sink.told) >= 5)
-    trim(broker, 0)
+    trim(broker.store, 0)
     revs += say(broker, ["after"])
     read_on(one, lambda: len(sink.told) >= 6)
     assert (sink.revs, gone) == (revs, [])
@@ -369,7 +362,7 @@ def test_R4_R5_entries_that_go_while_they_are_pending_leave_nothing_pending(
         if not sink.told:  # all six are pending now
             assert broker.store.client.xpending(log, GROUP)["pending"] == 6
             if how == "trimmed":
-                trim(broker, 2)
+                trim(broker.store, 2)
             else:
                 broker.store.client.xdel(log, *revs[1:4])
         sink(delivery)
@@ -405,7 +398,7 @@ def test_R7_after_a_trim_past_what_was_unread_our_lag_ends_at_none(broker, membe
     one = member(sink)
     read_on(one, lambda: sink.told)
     say(broker, range(20))
-    trim(broker, 5)
+    trim(broker.store, 5)
     read_on(one, lambda: len(sink.told) >= 6)
     [seen] = Groups(broker.store).seen(broker.store.clock.now())
     assert (seen.lag.entries, seen.lag.ms, seen.lag.pending) == (0, 0, 0)
