@@ -45,7 +45,6 @@ class Held:
     replays: bool = False  #: whether somebody asked for parked entries
     not_before: int = 0  #: Redis's ms: after a failure it waits
     tries: int = 0  #: of the first one that waits
-    reason: str = ""  #: why it failed
 
     @property
     def unread_ms(self) -> int:

@@ -29,8 +29,8 @@ from broker.store.store import Store
 
 #: How often an entry is tried before it is parked, unless said otherwise.
 TRIES_MAX = 5
-#: The reason of an entry that its handler did not even fail, so often as it was tried.
-NEVER_RETURNED = "the handler never returned"
+#: The reason of an entry whose failures nobody lived to tell.
+INTERRUPTED = "its tries were interrupted: its handler may have killed the process"
 
 Handler = Callable[[Delivery], object]
 
@@ -77,6 +77,8 @@ class Member:
         self._lag = LagWatch()
         #: The last entry of each origin that the handler is done with: an ack that was lost is given again without it.
         self._handled: dict[str, bytes] = {}
+        #: Why the handler failed last at each origin, and on which entry.
+        self._reasons: dict[str, tuple[bytes, str]] = {}
         #: How often the handler of a loss was tried, for each origin that lost entries; `tries`, where it is told.
         self._losses: dict[str, int] = {}
         self.closing = False
@@ -193,7 +195,8 @@ class Member:
         """Hand over one entry: then it is acked, or parked, or waits to be tried again."""
         if self._handled.get(held.origin) != rev:
             if held.tries >= self._tries_max:
-                self._park(held, rev, held.reason or NEVER_RETURNED)
+                known, reason = self._reasons.get(held.origin, (b"", ""))
+                self._park(held, rev, reason if known == rev else INTERRUPTED)
                 return
             delivery = self._read(held, (rev, flat), held.tries)
             if isinstance(delivery, str):
@@ -214,8 +217,8 @@ class Member:
         self._pass(held, rev)
 
     def _failed(self, held: Held, rev: bytes, reason: str) -> None:
+        self._reasons[held.origin] = rev, reason
         held.tries = self._group.fail(held.origin, held.term)
-        held.reason = reason
         if held.tries >= self._tries_max:
             self._park(held, rev, reason)
         else:
@@ -228,7 +231,7 @@ class Member:
 
     @staticmethod
     def _pass(held: Held, rev: bytes) -> None:
-        held.rev, held.tries, held.reason = rev.decode(), 0, ""
+        held.rev, held.tries = rev.decode(), 0
         held.waiting.popleft()
 
     def _back_off(self, held: Held, tries: int) -> None:

@@ -95,7 +95,7 @@ class Subscription:
 
     def _run(self) -> None:
         try:
-            while not self._stop.is_set():
+            while not self._member.closing:
                 self._trouble.meets(self._step, self._stop)
         except BaseException as error:  # noqa: BLE001 - whoever joins is told
             _log.error("the subscription of group %s ends: %r", self._member.name, error)

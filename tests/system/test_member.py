@@ -1,0 +1,176 @@
+"""One member, step by step: what it does when Redis fails in between, and when it says that it falls behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.errors import Unavailable
+from broker.member import Member
+from tests.clock import StillClock
+from tests.system.subscriber import Ledger, desk_of, log_revs, sub
+
+MINUTE = 60_000
+
+
+@pytest.fixture
+def clock(broker):
+    broker.store.clock = StillClock(broker.store.clock)
+    return broker.store.clock
+
+
+def member(broker, handler, **more):
+    return Member(broker.store, broker.config, "g", handler, **{"chance": lambda: 0.5} | more)
+
+
+class Away:
+    """Scripts of some names do not reach Redis, or their answers do not come back."""
+
+    def __init__(self, store, monkeypatch):
+        self.before, self.after = set(), set()
+        run = store.scripts.run
+
+        def failing(name, keys, args):
+            if name in self.before:
+                raise Unavailable(f"{name} was not sent")
+            answer = run(name, keys, args)
+            if name in self.after:
+                raise Unavailable(f"the answer to {name} was lost")
+            return answer
+
+        monkeypatch.setattr(store.scripts, "run", failing)
+
+
+@pytest.fixture
+def away(broker, monkeypatch):
+    return Away(broker.store, monkeypatch)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_ack_that_failed_is_given_again_without_the_handler(broker, away, when):
+    desk_of(broker).report_many("ab")
+    ledger = Ledger()
+    one = member(broker, ledger)
+    getattr(away, when).add("ack")
+    with pytest.raises(Unavailable):
+        one.step()
+    with pytest.raises(Unavailable):
+        one.step()
+    getattr(away, when).clear()
+    one.step()
+    assert ledger.ids == ["a", "b"]
+    assert sub(broker, "g")["acked"] == log_revs(broker)[-1]
+
+
+def test_nor_is_it_called_again_when_its_lease_lapsed_meanwhile(broker, away, clock):
+    desk_of(broker).report_many("ab")
+    ledger = Ledger()
+    one = member(broker, ledger)
+    away.before = {"ack"}
+    with pytest.raises(Unavailable):
+        one.step()
+    away.before = {"ack", "claim"}
+    clock.ahead_ms += 10 * one.lease_ms
+    with pytest.raises(Unavailable):
+        one.step()
+    away.before.clear()
+    one.step()
+    assert ledger.ids == ["a", "b"]
+
+
+def test_what_is_told_again_is_told_with_all_that_followed_it(broker, clock):
+    """Redis lost its last second: whoever was told a, b must not be told a alone, as if that were the newest."""
+    desk_of(broker).report_many("ab")
+    ledger = Ledger()
+    one = member(broker, ledger)
+    one.step()
+    key = broker.store.keys.of("desk").sub("g")
+    broker.store.client.hset(key, "acked", "0-0")
+    broker.store.client.hset(key, "sent", "0-0")
+    clock.ahead_ms += 1_000
+    one.step()
+    assert ledger.ids == ["a", "b", "a", "b"]
+
+
+@pytest.mark.parametrize("script", ["claim", "fetch", "park", "fail", "release"])
+def test_a_lost_answer_costs_no_event_and_no_order(broker, away, clock, script):
+    desk_of(broker).report_many("abc")
+    ledger = Ledger(fails="b")
+    one = member(broker, ledger, tries=1)
+    away.after.add(script)
+    for _ in range(2):
+        try:
+            one.step()
+        except Unavailable:
+            clock.ahead_ms += 1_000
+    away.after.clear()
+    for _ in range(5):
+        one.step()
+        clock.ahead_ms += 1_000
+    assert list(dict.fromkeys(ledger.ids)) == ["a", "b", "c"]
+    assert ledger.ids.count("a") == ledger.ids.count("c") == 1
+    assert sub(broker, "g")["acked"] == log_revs(broker)[-1]
+
+
+def test_a_lease_whose_taking_was_not_answered_is_used_all_the_same(broker, away):
+    desk_of(broker).report("a")
+    ledger = Ledger()
+    one = member(broker, ledger)
+    away.after.add("claim")
+    with pytest.raises(Unavailable):
+        one.step()
+    away.after.clear()
+    one.step()
+    assert ledger.ids == ["a"]
+
+
+def test_what_the_handler_raises_beside_exceptions_comes_out_and_counts_as_a_try(broker):
+    def handler(delivery):
+        raise SystemExit(3)
+
+    desk_of(broker).report("a")
+    one = member(broker, handler, tries=2)
+    for tries in ("1", "2"):
+        with pytest.raises(SystemExit):
+            one.step()
+        assert sub(broker, "g")["tries"] == tries
+        one.leave()
+        one = member(broker, handler, tries=2)
+    one.step()  # it is parked unseen, so that whoever restarts it gets on
+    assert sub(broker, "g")["acked"] == log_revs(broker)[-1]
+
+
+# --- falling behind ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def warned(caplog):
+    def count():
+        found = [one.message for one in caplog.records if "falls behind" in one.message]
+        caplog.clear()
+        return found
+
+    return count
+
+
+def test_it_warns_once_a_minute_while_it_falls_behind(broker, clock, warned):
+    desk_of(broker).report("a")
+    one = member(broker, Ledger(fails="a"), chance=lambda: 0.999, tries=99)
+    one.step()
+    for second in range(181):
+        one.watch_lag()
+        clock.ahead_ms += 1_000
+        if second == 30:
+            assert warned() == []
+    told = warned()
+    assert len(told) == 3
+    assert "group g falls behind: its next event of desk is 60 s old, 60 s more" in told[0]
+
+
+def test_who_has_nothing_to_read_has_no_lag(broker, clock, warned):
+    desk_of(broker).report("a")
+    one = member(broker, Ledger())
+    one.step()
+    for _ in range(200):
+        clock.ahead_ms += 1_000
+        one.watch_lag()
+    assert warned() == []

@@ -1,0 +1,196 @@
+"""How a subscription ends: closed from anywhere, at any moment, without an error, an empty event or a lost one."""
+
+from __future__ import annotations
+
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from broker.member import Member
+from broker.subscription import Subscription
+from tests.store.readers import until
+from tests.system.subscriber import ROOT, Ledger, broker_with, desk_of, log_revs, sub
+
+TURNS = 12
+
+
+@pytest.fixture
+def bursting(broker):
+    """An origin about which something is told without end."""
+    done = threading.Event()
+    desk = desk_of(broker)
+
+    def burst():
+        number = 0
+        while not done.is_set():
+            desk.report_many(range(number, number + 5))
+            number += 5
+
+    thread = threading.Thread(target=burst)
+    thread.start()
+    yield desk
+    done.set()
+    thread.join()
+
+
+def test_closing_in_mid_burst_ends_it_at_once_and_the_next_one_goes_on(broker, bursting, caplog):
+    revs, seconds = [], []
+    for turn in range(TURNS):
+        ledger = Ledger()
+        subscription = broker.subscribe("g", ledger)
+        ledger.has(5)
+        time.sleep(0.003 * turn)  # close at another moment of the burst each turn
+        begun = time.monotonic()
+        subscription.close()
+        assert subscription.join(20)
+        seconds.append(time.monotonic() - begun)
+        subscription.close()
+        assert subscription.join()
+        told = len(ledger.told)
+        assert all(one.key and one.record and one.rev for one in ledger.told)
+        revs += ledger.revs()
+        assert sub(broker, "g")["owner"] == ""
+        assert len(ledger.told) == told
+    assert revs == log_revs(broker)[: len(revs)]
+    assert statistics.median(seconds) < 0.1  # of each turn, but for the machine's own hiccups
+    assert max(seconds) < 1.0
+    assert caplog.records == []
+
+
+def test_closing_inside_the_handler_finishes_that_event_and_begins_no_other(broker):
+    desk_of(broker).report_many("abc")
+    told = []
+
+    def handler(delivery):
+        told.append(delivery.id)
+        begun = time.monotonic()
+        subscription.close()
+        assert time.monotonic() - begun < 0.1
+
+    ready = threading.Event()
+    subscription = broker.subscribe("g", lambda delivery: ready.wait(20) and handler(delivery))
+    ready.set()
+    assert subscription.join(20)
+    assert told == ["a"]
+    assert sub(broker, "g")["acked"] == log_revs(broker)[0]
+    assert sub(broker, "g")["owner"] == ""
+
+
+def test_closing_before_it_has_looked_at_all(broker):
+    desk_of(broker).report("a")
+    for _ in range(10):
+        with broker.subscribe("g", print) as subscription:
+            subscription.close()
+            assert subscription.join(20)
+    member = Member(broker.store, broker.config, "g", Ledger())
+    member.close()
+    with Subscription(member) as subscription:
+        assert subscription.join(20)
+    assert subscription.ended
+
+
+def test_closing_while_it_sleeps_wakes_it(broker):
+    desk_of(broker).report("a")
+    ledger = Ledger()
+    seconds = []
+    for turn in range(5):
+        subscription = broker.subscribe(f"g{turn}", ledger)
+        ledger.has(turn + 1)
+        until(lambda: broker.store.client.info("clients")["blocked_clients"])
+        begun = time.monotonic()
+        subscription.close()
+        assert subscription.join(20)
+        seconds.append(time.monotonic() - begun)
+    assert statistics.median(seconds) < 0.1
+
+
+def test_closing_while_it_waits_for_a_retry(broker):
+    desk_of(broker).report("a")
+    ledger = Ledger(fails="a")
+    member = Member(broker.store, broker.config, "g", ledger, chance=lambda: 0.999)
+    with Subscription(member) as subscription:
+        ledger.has(1)
+        begun = time.monotonic()
+        subscription.close()
+        assert subscription.join(20)
+        assert time.monotonic() - begun < 0.5
+    assert sub(broker, "g")["tries"] == "1"
+
+
+def test_an_event_in_hand_is_finished_and_its_lease_kept_until_then(store, namespace):
+    broker = broker_with(store, namespace, lease_ms=300)
+    desk_of(broker).report_many("ab")
+    ledger, other = Ledger(blocks="a"), Ledger()
+    subscription = broker.subscribe("g", ledger)
+    ledger.has(1)
+    subscription.close()
+    assert not subscription.join(0.01)
+    with broker.subscribe("g", other):
+        untils = set()
+        until(lambda: untils.add(sub(broker, "g")["until"]) or len(untils) > 5)
+        assert other.told == []
+        ledger.go.set()
+        assert subscription.join(20)
+        other.has(1)
+    assert (ledger.ids, other.ids) == (["a"], ["b"])
+
+
+def test_what_ended_it_is_raised_by_join(broker):
+    def handler(delivery):
+        raise SystemExit(3)
+
+    desk_of(broker).report("a")
+    subscription = broker.subscribe("g", handler)
+    with pytest.raises(SystemExit):
+        subscription.join()
+    assert sub(broker, "g")["owner"] == ""
+
+
+def test_no_thread_and_no_connection_is_left(broker):
+    desk_of(broker).report("a")
+    threads, clients = set(threading.enumerate()), len(broker.store.client.client_list())
+    for _ in range(5):
+        with broker.subscribe("g", print):
+            pass
+    assert set(threading.enumerate()) == threads
+    until(lambda: len(broker.store.client.client_list()) <= clients + 2)
+
+
+WAITING = """
+from broker import Broker
+
+with Broker.from_url() as broker, broker.subscribe("g", lambda told: print(told.id, flush=True)) as subscription:
+    try:
+        subscription.join()
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+        raise
+"""
+
+
+def test_control_c_ends_a_program_that_joins(broker, redis_url):
+    desk_of(broker).report("a")
+    environment = {
+        "PYTHONPATH": str(ROOT),
+        "REDIS_URL": redis_url,
+        "BROKER_NAMESPACE": broker.config.namespace,
+    }
+    program = subprocess.Popen(
+        [sys.executable, "-c", WAITING],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdout.readline() == "a\n"
+    program.send_signal(signal.SIGINT)
+    out, err = program.communicate(timeout=20)
+    assert out == "interrupted\n"
+    assert err.strip().endswith("KeyboardInterrupt")
+    assert sub(broker, "g")["owner"] == ""
+    assert sub(broker, "g")["acked"] == log_revs(broker)[-1]
