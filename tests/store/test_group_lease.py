@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import random
+from contextlib import suppress
+
 import pytest
 
+from broker.errors import Refused
 from broker.testing import MovableClock
 from tests.store.members import (
     GROUP,
@@ -225,3 +229,42 @@ def test_nobody_asks_for_what_is_free_or_its_own(desk):
     assert not owner.group.ask(ORIGIN)
     owner.release()
     assert not group(desk.store, "b").ask(ORIGIN)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_however_members_lapse_freeze_and_take_over_the_log_is_acknowledged_in_order(desk, seed):
+    """Four members at random; each believes in its term and its entries until it is refused."""
+    dice = random.Random(seed)
+    names = iter(range(10_000))
+    members = [group(desk.store, f"m{n}") for n in range(4)]
+    terms, hands = {}, {}
+    told, acked, refused = [], [], 0
+    for _ in range(400):
+        who = dice.choice(members)
+        match dice.randrange(8):
+            case 0:
+                told += desk.report_many([next(names) for _ in range(dice.randrange(4))])
+            case 1:
+                desk.store.clock.ahead_ms += dice.randrange(LEASE_MS)
+            case 2 | 3:
+                if claim := who.claim(ORIGIN):
+                    if terms.get(who) != claim.term:
+                        hands.pop(who, None)
+                    terms[who] = claim.term
+            case 4 if who in terms and not hands.get(who):
+                with suppress(Refused):
+                    found = who.fetch(ORIGIN, terms[who], dice.randrange(1, 5)).entries
+                    hands[who] = [rev.decode() for rev, _ in found]
+            case 5 | 6 if hands.get(who):
+                try:
+                    who.ack(ORIGIN, terms[who], hands[who][0])
+                    acked.append(hands[who].pop(0))
+                except Refused:
+                    refused += 1
+                    del hands[who], terms[who]
+            case 7 if who in terms and dice.random() < 0.3:
+                who.release(ORIGIN, terms[who])
+    desk.store.clock.ahead_ms += LEASE_MS + 1
+    acked += Owner(desk.store, "last").handle_all()
+    assert acked == told, f"seed {seed}"
+    assert refused > 0, f"seed {seed}: nobody was ever replaced with entries in hand"

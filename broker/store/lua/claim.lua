@@ -8,11 +8,11 @@
 --   meta        hash: epoch floor rev
 -- ARGV
 --   group
---   holder      who asks: unique for ever
---   lease_ms    how long the lease lasts
---   now         epoch ms, Redis's time
---   known_epoch where the asker stood last, for a subscription that was lost; rev empty: nowhere. Without it one that is
---   known_rev   not known begins at the log's floor, so that it misses nothing that is kept
+--   holder        who asks: unique for ever
+--   lease_ms      how long the lease lasts
+--   now           epoch ms, Redis's time
+--   known_epoch   where the asker stood last: there it goes on if the subscription was lost
+--   known_rev     empty: nowhere. Then it begins at the log's floor, so that it misses nothing that is kept
 -- RETURNS
 --   term, the member that asks for this origin or empty, epoch, acked; nothing where another one holds the lease
 -- WRITES

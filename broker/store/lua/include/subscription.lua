@@ -1,5 +1,11 @@
 -- A subscription: the hash tells the truth, and the Redis group of the same name, with its one consumer, follows it.
--- Handed out and not acknowledged (pending) is what lies after `acked`, up to and including `sent`.
+--   owner term until   whose it is (empty: nobody's), by which term, up to which ms
+--   epoch acked        where it stands: all up to there is done with, in the log of that epoch
+--   sent               the last entry handed out: what lies between is pending
+--   tries counted      failed or interrupted tries of the entry after `acked`; the call that counted the last one
+--   gaps               how often entries were lost unread
+--   asked              the member that would like to own it
+--   replay             parked entries to be handled again: their ids, oldest wish first, with a space between
 
 local call, format = redis.call, string.format
 local LOG, SUB, GROUP = KEYS[1], KEYS[2], ARGV[1]
@@ -47,7 +53,7 @@ local function acknowledge(rev)
   call('HSET', SUB, 'acked', rev, 'tries', '0')
 end
 
--- Parked entries whose repetition was asked for: their ids, oldest wish first, with a space between.
+-- The wishes for parked entries, less one.
 local function without(replay, id)
   local kept = {}
   for asked in string.gmatch(replay, '%S+') do
