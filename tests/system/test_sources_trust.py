@@ -11,13 +11,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from threading import Barrier
 
 import pytest
 
-from broker.errors import Invalid, Refused, Untrusted, Unwritable
+from broker.errors import Invalid, Refused, Unavailable, Untrusted, Unwritable
 from broker.rules.key import check_name
 from broker.rules.trust import read_cards
 from broker.rules.word import Endorsement
@@ -166,23 +166,55 @@ class TestAnnounced:
         assert trusting.get("ann").epoch == 3
         assert heard.changes == [("pinned", "ann")]
 
-    def test_a_change_that_nobody_could_announce_is_announced_once_when_redis_is_back(
-        self, trusting, redis_url, namespace
+    def test_forgetting_needs_no_disk_and_is_announced_as_what_it_is(
+        self, trusting, heard, trust_folder
     ):
-        redis = Store.from_url(redis_url, namespace)
-        for _ in range(2):
-            Announcer(redis, "me", trusting).drain()
+        with failing(lambda *_: True):
+            assert trusting.forget("ann")
+        assert trusting.get("ann") is None
+        assert [(told.change, told.persisted) for told in heard] == [("forgotten", False)]
+        assert trusting.pending()[-1] == heard[0]
+        assert opened(trust_folder).get("ann") is not None
+
+    @pytest.fixture
+    def redis(self, redis_url, namespace):
+        with closing(Store.from_url(redis_url, namespace)) as redis:
+            yield redis
+
+    def test_what_nobody_could_be_told_is_told_once_when_redis_is_back(self, trusting, redis):
+        assert Announcer(redis, "me", trusting).drain() == 3
         trusting.rename("ann", "Ann's desk")
+        away = Store.from_url("redis://127.0.0.1:1")
+        with pytest.raises(Unavailable):
+            Announcer(away, "me", trusting).drain()
         again = opened(trusting.folder)  # a restart in between
         assert [Announcer(redis, "me", again).drain() for _ in range(2)] == [1, 0]
-        told = announcements(redis, "me")
-        assert [(one.change, one.node) for one in told] == [
+        assert told(redis) == [
             ("pinned", "ann"), ("pinned", "bob"), ("pinned", "cleo"), ("renamed", "ann")
         ]  # fmt: skip
-        for _ in range(500):  # what made a fleet of nine constantly announce
-            trusting.pin(ANN.card())
+
+    def test_what_was_told_but_not_struck_out_is_not_told_again(self, trusting, redis):
+        with failing(lambda _, step: step.startswith("replace")), pytest.raises(Unwritable):
+            Announcer(redis, "me", trusting).drain()
+        assert len(told(redis)) == 3
+        again = opened(trusting.folder)
+        assert len(again.pending()) == 3
+        assert Announcer(redis, "me", again).drain() == 0
+        assert (len(told(redis)), again.pending()) == (3, ())
+
+    def test_five_hundred_pins_of_what_is_pinned_announce_nothing(self, trusting, heard, redis):
+        """What made a fleet of nine announce five times a second, with no file touched."""
+        Announcer(redis, "me", trusting).drain()
+        for number in range(500):
+            card = (ANN, BOB, CLEO)[number % 3].card()
+            assert not trusting.pin(card)
+            assert not trusting.admit([card]).pins
         assert Announcer(redis, "me", trusting).drain() == 0
-        redis.close()
+        assert (len(told(redis)), heard) == (3, [])
+
+
+def told(redis):
+    return [(one.change, one.node) for one in announcements(redis, "me")]
 
 
 class TestNames:
