@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tomllib
@@ -170,6 +171,31 @@ def test_the_producer_of_the_readme_reports_a_job(broker: Broker, here: dict[str
     exec(python("JobEvents"), {})
     [listed] = broker.jobs()
     assert (listed.record.state, listed.record.node, listed.record.seq) == ("completed", "desk", 4)
+
+
+def test_the_subscriber_of_the_readme_is_told_until_control_c(
+    broker: Broker, here: dict[str, str]
+) -> None:
+    ended = {"event": "report", "origin": "desk", "engine": "ollama", "id": "7", "created_at": 1}
+    broker.report(ended | {"state": "running", "seq": 1})
+    broker.report(ended | {"state": "completed", "seq": 2})
+    program = subprocess.Popen(
+        [sys.executable, "-u", "-c", python("subscribe")],
+        env=os.environ | {"PYTHONPATH": str(README.parent)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdout is not None
+    try:
+        assert program.stdout.readline() == "desk/ollama//7 completed\n"
+        program.send_signal(signal.SIGINT)
+        out, err = program.communicate(timeout=20)
+    finally:
+        program.kill()
+    assert out == ""
+    assert err.strip().endswith("KeyboardInterrupt")
+    assert broker.store.client.hget(broker.store.keys.of("desk").sub("billing"), "owner") == b""
 
 
 def test_the_fleet_of_the_readme_runs_its_jobs(

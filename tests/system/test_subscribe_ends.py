@@ -187,9 +187,12 @@ def test_control_c_ends_a_program_that_joins(broker, redis_url):
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert program.stdout.readline() == "a\n"
-    program.send_signal(signal.SIGINT)
-    out, err = program.communicate(timeout=20)
+    try:
+        assert program.stdout.readline() == "a\n"
+        program.send_signal(signal.SIGINT)
+        out, err = program.communicate(timeout=20)
+    finally:
+        program.kill()
     assert out == "interrupted\n"
     assert err.strip().endswith("KeyboardInterrupt")
     assert sub(broker, "g")["owner"] == ""
