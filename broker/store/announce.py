@@ -70,7 +70,6 @@ class Announcer:
         return _read(self._key, cast("list[Entry]", found))
 
     def _tell(self, changes: Sequence[Announcement]) -> int:
-        """How many of them were told here."""
         with redis_errors(), self._client.pipeline(transaction=False) as pipe:
             for change in changes:
                 pipe.xadd(
@@ -80,12 +79,11 @@ class Announcer:
                     maxlen=self._announcements_max,
                     approximate=False,
                 )
-            answers = pipe.execute(raise_on_error=False)
-            failed = [answer for answer in answers if isinstance(answer, Exception)]
-            # Another process may have told the same at the same moment: then all of them stand there.
+            failed = [answer for answer in pipe.execute(False) if isinstance(answer, Exception)]
+            # A re-send, or another process at the same moment, is refused: then all of them stand there.
             if failed and not set(changes) <= set(self._told(changes)):
                 raise failed[0]
-        return len(answers) - len(failed)
+        return len(changes)
 
 
 def announcements(store: Store, node: str, count: int = 100) -> list[Announcement]:

@@ -184,8 +184,9 @@ class Peers:
     def _save(self, waiting: tuple[Announcement, ...], begun: Announcement | None = None) -> None:
         # Until all is done, the files must be looked at before anything else is decided.
         self._stamp = None
-        if len(waiting) > self._waiting_max:
-            waiting = waiting[-self._waiting_max :]
+        over = len(waiting) + (begun is not None) - self._waiting_max
+        if over > 0:
+            waiting = waiting[over:]
             _log.warning("the oldest announcements that wait for Redis are dropped: see the bound")
         durable.replace(self._outbox_path, Outbox(self._gen, waiting, begun).to_bytes())
         self._waiting, self._unwritten = waiting, ()

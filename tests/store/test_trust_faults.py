@@ -8,6 +8,7 @@ import os
 import pytest
 
 from broker.errors import Unwritable
+from broker.store import outbox
 from tests.store.test_durable import file_size_max
 from tests.store.trusting import (
     ANN,
@@ -28,6 +29,10 @@ from tests.store.trusting import (
 @pytest.fixture(params=CHANGES)
 def change(request):
     return CHANGES[request.param]
+
+
+def test_every_change_that_is_persisted_is_tried_here():
+    assert {change.change for change in CHANGES.values()} == {*outbox.CHANGES} - {outbox.FORGOTTEN}
 
 
 def test_a_failure_at_any_step_is_an_error_silent_and_tried_again_announced_once(tmp_path, change):
