@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
+import redis
 
 from broker.client import Broker
 from broker.config import settings
@@ -106,6 +107,38 @@ class TestMarkedAfterTheEmit:
             assert answers == ["applied", "duplicate"]
             assert [change.key for change in watcher.changes(5_000)] == [key()]
         assert len(revs_of(spoiled)) == 2
+
+    def test_49_a_batch_cut_off_at_any_moment_and_sent_again_whole_is_emitted_once(
+        self, broker, redis_url, namespace, monkeypatch
+    ):
+        later = broker.store.clock.now() + 60_000
+
+        def batch(id):
+            for origin in ("desk", "nas", "shelf"):
+                of = {"id": str(id), "originatedFrom": origin}
+                yield frame("queued", "a", **of)
+                yield frame("running", "a", **of)
+                yield frame("completed", "a", **of)
+                yield removal(str(id), originatedFrom=origin)
+                yield frame("running", "b", **of, runId="later", createdAt=later)
+
+        def cut_off():
+            raise redis.ConnectionError("cut off")
+
+        with Broker(Store.from_url(redis_url, namespace), settings(node="desk")) as sender:
+            moments = Moments(sender.store, monkeypatch)
+            list(sender.report_many(batch("first")))
+            calls = moments.count(lambda: list(sender.report_many(batch("second"))))
+            assert calls >= 6
+            for number in range(calls):
+                moments.before(number, cut_off)
+                with pytest.raises(Unavailable):
+                    list(sender.report_many(batch(number)))
+                list(sender.report_many(batch(number)))
+        for origin in ("desk", "nas", "shelf"):
+            entries = broker.log(origin).entries()
+            told = [(entry.job, entry.record and entry.record.state) for entry in entries]
+            assert len(told) == len(set(told)) == (calls + 2) * 5
 
     def test_49_the_same_by_the_command_line(self, server, command, spoiled, monkeypatch, tmp_path):
         monkeypatch.setenv("REDIS_URL", server.url)

@@ -10,17 +10,19 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import pytest
+import redis
 
-from broker.errors import Invalid
+from broker.errors import Invalid, Unavailable
 from broker.member import Member
 from broker.rules.replay import rev_order
 from broker.store.groups import Groups
 from broker.store.parked import parked
+from broker.store.store import Store
 from tests.store.readers import ORIGIN, changes_until, until
-from tests.system.sources import frame, removal, trim
+from tests.system.sources import Moments, frame, removal, trim
 
 GROUP = "sink"
 
@@ -109,6 +111,30 @@ def test_49_one_that_failed_is_handed_over_again_by_whoever_takes_over(broker, m
     again = Sink()
     read_on(member(again), lambda: len(again.told) >= 2)
     assert (sink.ids, again.ids) == (["7", "8"], ["8", "9"])
+
+
+def test_49_a_call_to_redis_that_fails_at_any_moment_loses_and_repeats_nothing(
+    broker, redis_url, namespace, monkeypatch
+):
+    revs = say(broker, range(5))
+
+    def fail():
+        raise redis.ConnectionError("cut off")
+
+    with closing(Store.from_url(redis_url, namespace)) as store:
+        moments = Moments(store, monkeypatch)
+        for name in ("first", "second"):  # the first one loads the scripts and reads the clock
+            calls = moments.count(Member(store, broker.config, name, Sink()).step)
+        assert calls > 8
+        for number in range(calls):
+            sink = Sink()
+            one = Member(store, broker.config, f"{GROUP}-{number}", sink)
+            moments.before(number, fail)
+            with pytest.raises(Unavailable):
+                one.step()
+            read_on(one, lambda sink=sink: len(sink.told) >= 5)
+            assert one.step() == 0
+            assert sink.revs == revs
 
 
 def test_50_of_members_of_one_name_exactly_one_handles_an_event_though_handlers_fail(broker):
