@@ -6,8 +6,10 @@ of a line, whatever the input holds.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +33,8 @@ def opened(name: str) -> Iterator[int]:
     except OSError as wrong:
         raise Invalid(f"{name}: {wrong.strerror}") from None
     try:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise Invalid(f"{name}: {os.strerror(errno.EISDIR)}")
         yield descriptor
     finally:
         os.close(descriptor)
