@@ -21,4 +21,4 @@ def serve() -> None:
     set_up_logs(config.log_level, config.log_format)
     with stop_orders() as stop, open_store(find_url(config), config.namespace) as store:
         typer.echo("broker serve: the roles run; Ctrl-C ends them")
-        run_roles(store, stop.event, config.budgets)
+        run_roles(store, stop.event, config.budgets, config.bounds, config.trust_dir)

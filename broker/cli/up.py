@@ -160,7 +160,7 @@ def _roles(url: str, config: Settings, stop: threading.Event) -> Iterator[list[B
 
     def run() -> None:
         try:
-            run_roles(store, end, config.budgets)
+            run_roles(store, end, config.budgets, config.bounds, config.trust_dir)
         except BaseException as error:  # noqa: BLE001 - told by the main thread
             failed.append(error)
             stop.set()

@@ -6,13 +6,21 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
+from broker.roles.announcer import Announcer
 from broker.roles.dispatcher import Dispatcher
+from broker.roles.janitor import Janitor
 from broker.roles.loop import Loop
+from broker.rules.bounds import Bounds
 from broker.rules.liveness import Budgets
 from broker.store.connection import check_version
 from broker.store.store import Store
 
+#: How often the janitor looks round while nothing is to be done.
+JANITOR_SECONDS = 1.0
+#: How often the announcer looks for what waits: it is told by whoever changed it, unless Redis was away.
+ANNOUNCER_SECONDS = 1.0
 #: How long a role may take to end its last step; what Redis still owes it then is given up.
 END_SECONDS_MAX = 15.0
 
@@ -23,15 +31,26 @@ class Role:
 
     name: str
     step: Callable[[], int]
-    close: Callable[[], None]
+    close: Callable[[], None] = lambda: None
     bell: Callable[[float], bool] | None = None
     pace_seconds: float = 0.2
 
 
-def roles(store: Store, budgets: Budgets) -> list[Role]:
-    """Every role that there is. Any number of processes may run them: each role has one leader."""
+def roles(store: Store, budgets: Budgets, bounds: Bounds, trust_dir: Path | None) -> list[Role]:
+    """Every role that there is. Any number of processes may run them: each role has one leader.
+
+    But for the announcer, which is each node's own; there is none without a `trust_dir`.
+    """
     dispatcher = Dispatcher(store, budgets=budgets)
-    return [Role("dispatcher", dispatcher.step, dispatcher.close, dispatcher.bell)]
+    janitor = Janitor(store, bounds=bounds, budgets=budgets)
+    led = [
+        Role("dispatcher", dispatcher.step, dispatcher.close, dispatcher.bell),
+        Role("janitor", janitor.step, janitor.close, pace_seconds=JANITOR_SECONDS),
+    ]
+    if trust_dir is None:
+        return led
+    announcer = Announcer(store, trust_dir, announcements_max=bounds.announcements_max)
+    return [*led, Role("announcer", announcer.step, pace_seconds=ANNOUNCER_SECONDS)]
 
 
 @contextmanager
@@ -42,7 +61,13 @@ def open_store(url: str, namespace: str = "broker") -> Iterator[Store]:
         yield store
 
 
-def run_roles(store: Store, stop: threading.Event, budgets: Budgets | None = None) -> None:
+def run_roles(
+    store: Store,
+    stop: threading.Event,
+    budgets: Budgets | None = None,
+    bounds: Bounds | None = None,
+    trust_dir: Path | None = None,
+) -> None:
     """Run every role, each on a thread of its own, until `stop` is set; then give up their leads.
 
     Sets `stop` itself where a role ended for good, and raises: a broker that lost one must not look alive.
@@ -57,7 +82,7 @@ def run_roles(store: Store, stop: threading.Event, budgets: Budgets | None = Non
                 ended.append(role.name)
                 stop.set()
 
-    running = roles(store, budgets or Budgets())
+    running = roles(store, budgets or Budgets(), bounds or Bounds(), trust_dir)
     threads = [
         threading.Thread(target=run, args=(role,), name=role.name, daemon=True) for role in running
     ]
