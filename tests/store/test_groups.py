@@ -145,6 +145,7 @@ def test_looking_costs_the_same_few_calls_whatever_there_is(store, groups, clock
     desks[0].report_many(range(3))
     Reader(desks[0])
     few = calls()
+    store.client.config_resetstat()  # the tests before this one may look through keys
     for desk in desks[1:]:
         desk.report_many(range(50))
         for name in ("mail", "web", "hook"):

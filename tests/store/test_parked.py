@@ -9,7 +9,7 @@ from broker.rules.key import Key
 from broker.store.parked import ask_replay, parked
 from broker.testing import MovableClock
 from tests.store.members import GROUP, LEASE_MS, Owner
-from tests.store.readers import ORIGIN
+from tests.store.readers import ORIGIN, Desk
 
 
 @pytest.fixture
@@ -106,7 +106,8 @@ def test_a_reason_may_be_any_text_and_is_kept_within_a_bound(desk, reason):
     assert kept == reason[:1_000].replace("\ud800", "?")
 
 
-def test_a_thousand_stay_and_the_oldest_go(desk):
+def test_a_thousand_stay_and_the_oldest_go(store):
+    desk = Desk(store)
     for at in range(0, 1_010, 101):
         desk.report_many(range(at, at + 101))
     owner = Owner(desk.store)
