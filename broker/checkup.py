@@ -152,7 +152,7 @@ def _judge_group(name: str, at: list[GroupSeen], lease_ms: int) -> Iterator[Find
     if gapped := [seen for seen in at if seen.gaps]:
         gaps = sum(seen.gaps for seen in gapped)
         yield Finding(
-            WARNING, "group", f"{name} lost entries of {_origins(gapped)} unread, {gaps} times"
+            WARNING, "group", f"{name} lost entries of {_origins(gapped)} unread (gaps: {gaps})"
         )
 
 
