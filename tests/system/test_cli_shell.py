@@ -71,7 +71,7 @@ class TestRedis:
     COMMANDS = (
         ["jobs"], ["show", "7"], ["why", "7"], ["wait", "7"], ["result", "7"], ["cancel", "7"], ["retry", "7"],
         ["remove", "7"], ["submit", "echo"], ["report", os.devnull], ["log", "desk"], ["replay", "desk"], ["nodes"],
-        ["node", "drain", "nas"], ["doctor"], ["trust", "announcements", "nas"],
+        ["node", "drain", "nas"], ["doctor"], ["groups"], ["trust", "announcements", "nas"],
     )  # fmt: skip
 
     @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
