@@ -11,8 +11,9 @@ import logging
 from collections.abc import Sequence
 from typing import cast
 
-from broker.errors import BrokerError
+from broker.errors import BrokerError, Damaged
 from broker.rules.key import check_name
+from broker.rules.signed import INTEGER_MAX
 from broker.store.connection import redis_errors
 from broker.store.outbox import Announcement
 from broker.store.store import Store
@@ -47,13 +48,14 @@ class Announcer:
         count = 0
         while waiting := self._trust.pending()[:BATCH_MAX]:
             top = self._top()
-            told = self._told(waiting)
-            late = [change for change in waiting if change.gen <= top and change not in told]
-            if late:
-                self._trust.renumber(late[0], top)
+            rest = waiting[self._count_told(waiting) :]
+            if rest and rest[0].gen <= top:
+                self._trust.renumber(rest[0], top)
                 continue
-            count += self._tell([change for change in waiting if change.gen > top])
+            if rest:
+                self._tell(rest)
             self._trust.announced(waiting[-1].gen)
+            count += len(rest)
         return count
 
     def _top(self) -> int:
@@ -62,15 +64,21 @@ class Announcer:
             if not self._client.exists(self._key):
                 return 0
             info = cast("dict[str, bytes]", self._client.xinfo_stream(self._key))
-        return int(info["last-generated-id"].decode().partition("-")[0])
+        top = int(info["last-generated-id"].decode().partition("-")[0])
+        if top >= INTEGER_MAX:
+            raise Damaged(f"{self._key} holds an id that no number follows: somebody wrote to it")
+        return top
 
-    def _told(self, waiting: Sequence[Announcement]) -> list[Announcement]:
+    def _count_told(self, waiting: Sequence[Announcement]) -> int:
+        """How many were told before: in order, so that whatever stands before a told one was, too, be it trimmed."""
         with redis_errors():
             found = self._client.xrange(self._key, f"{waiting[0].gen}-0", f"{waiting[-1].gen}-0")
-        return _read(self._key, cast("list[Entry]", found))
+        told = _read(self._key, cast("list[Entry]", found))
+        return max((count for count, change in enumerate(waiting, 1) if change in told), default=0)
 
-    def _tell(self, changes: Sequence[Announcement]) -> int:
-        with redis_errors(), self._client.pipeline(transaction=False) as pipe:
+    def _tell(self, changes: Sequence[Announcement]) -> None:
+        # In one transaction: were one of them refused alone, the next would be taken for the proof that it was told.
+        with redis_errors(), self._client.pipeline(transaction=True) as pipe:
             for change in changes:
                 pipe.xadd(
                     self._key,
@@ -81,9 +89,8 @@ class Announcer:
                 )
             failed = [answer for answer in pipe.execute(False) if isinstance(answer, Exception)]
             # A re-send, or another process at the same moment, is refused: then all of them stand there.
-            if failed and not set(changes) <= set(self._told(changes)):
+            if failed and self._count_told(changes) < len(changes):
                 raise failed[0]
-        return len(changes)
 
 
 def announcements(store: Store, node: str, count: int = 100) -> list[Announcement]:

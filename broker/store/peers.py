@@ -20,7 +20,7 @@ from broker.errors import BrokerError, Untrusted
 from broker.rules.key import check_name
 from broker.rules.signed import canonical, parse
 from broker.rules.strict import RECORD_BYTES_MAX
-from broker.rules.trust import Pin
+from broker.rules.trust import MEMBERS_MAX, Pin
 from broker.rules.word import Removal
 from broker.store import durable
 from broker.store.outbox import (
@@ -34,6 +34,9 @@ from broker.store.outbox import (
 
 #: A peer as it is kept.
 Peer = Pin | Removal
+
+#: Pins and proofs together. No proof is ever let go of to make room: that would admit the removed one again.
+PEERS_MAX = 2 * MEMBERS_MAX
 
 #: What reading a file that is none of ours can raise.
 _UNREADABLE = (OSError, BrokerError, KeyError, TypeError)
@@ -76,15 +79,17 @@ class Peers:
         stamp = self._stamp_now()
         with durable.disk_errors(self._folder):
             names = sorted(path.name for path in self._folder.iterdir())
+        names = [name for name in names if name.endswith(".json")]
+        if len(names) > PEERS_MAX:
+            _log.warning("of %s, all files after %d are passed over", self._folder, PEERS_MAX)
         found: dict[str, Peer] = {}
         gens: dict[str, int] = {}
-        for name in names:
-            if name.endswith(".json"):
-                node = name.removesuffix(".json")
-                try:
-                    gens[node], found[node] = self._read(node)
-                except _UNREADABLE as wrong:
-                    _log.warning("in %s, %r is passed over: %s", self._folder, name, wrong)
+        for name in names[:PEERS_MAX]:
+            node = name.removesuffix(".json")
+            try:
+                gens[node], found[node] = self._read(node)
+            except _UNREADABLE as wrong:
+                _log.warning("in %s, %r is passed over: %s", self._folder, name, wrong)
         outbox = self._read_outbox()
         begun = outbox.begun
         if begun is not None:

@@ -16,15 +16,12 @@ from threading import Lock
 
 from broker.errors import Refused, Untrusted, Unwritable
 from broker.rules.admission import Admitted, admissible, endorsed, pinned, renamed
-from broker.rules.trust import MEMBERS_MAX, Anchor, Card, Pin
+from broker.rules.trust import Anchor, Card, Pin
 from broker.rules.vouch import Anchors, check_removal
 from broker.rules.word import Endorsement, Removal
 from broker.store import durable
 from broker.store.outbox import ENDORSED, PINNED, REMOVED, RENAMED, Announcement
-from broker.store.peers import Peers
-
-#: Peers and proofs of removals together. No proof is ever let go of to make room: it would admit the removed one again.
-PEERS_MAX = 2 * MEMBERS_MAX
+from broker.store.peers import PEERS_MAX, Peers
 
 _log = logging.getLogger(__name__)
 
@@ -158,18 +155,19 @@ class TrustStore:
 
         It needs no disk, raises nothing, and is announced as not persisted.
         """
+        told = None
         with self._thread:
-            if node not in self._peers.pins:
-                return False
-            told = self._peers.forget(node, self._clock())
             try:
                 with durable.locked(self._lock_path):
                     self._look()
-                    self._peers.flush()
+                    if told := self._forget(node):
+                        self._peers.flush()
             except Unwritable as failed:
-                _log.warning("the announcement that %s is forgotten waits: %s", node, failed)
-        self._announce(told)
-        return True
+                _log.warning("%s is forgotten without the disk: %s", node, failed)
+                told = told or self._forget(node)
+        if told is not None:
+            self._announce(told)
+        return told is not None
 
     def reload(self) -> None:
         """Read every file anew. What was forgotten stays so. Raises Unwritable: memory stays as it is."""
@@ -251,6 +249,9 @@ class TrustStore:
             )
         change = ENDORSED if known is not None and known.epoch == new.epoch else PINNED
         changes.append(self._peers.change(change, new.node, new, self._clock()))
+
+    def _forget(self, node: str) -> Announcement | None:
+        return self._peers.forget(node, self._clock()) if node in self._peers.pins else None
 
     def _announce(self, told: Announcement) -> None:
         if self._on_change is None:

@@ -77,6 +77,7 @@ def test_content_and_folder_reach_the_disk_in_this_order(tmp_path):
         "open ann.json",
         f"open {temporary}",
         f"write {temporary}",
+        f"utime {temporary}",
         f"fsync {temporary}",
         f"close {temporary}",
         f"replace {temporary}",
@@ -148,6 +149,15 @@ def test_killed_at_any_step_the_old_or_the_new_content_is_whole(work):
     assert before in found
     assert after in found
     assert found.index(after) == len(found) - found.count(after)
+
+
+def test_two_writes_of_one_moment_bear_different_stamps(tmp_path, monkeypatch):
+    monkeypatch.setattr(durable.os, "fsync", lambda _: None)  # as quick as can be
+    stamps = set()
+    for _ in range(50):
+        durable.replace(tmp_path / "ann.json", NEW)
+        stamps.add((tmp_path / "ann.json").stat().st_mtime_ns)
+    assert len(stamps) == 50
 
 
 def test_a_write_that_takes_only_half_goes_on(tmp_path, monkeypatch):

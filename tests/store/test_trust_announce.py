@@ -219,6 +219,27 @@ def test_a_key_of_another_type_is_damage_and_the_change_waits(store, trust, anno
     assert len(trust.pending()) == 1
 
 
+def test_an_id_that_no_number_follows_is_damage_and_the_change_waits(store, trust, announcer):
+    store.client.xadd(store.keys.trust(NODE), {"a": "b"}, id=f"{2**53}-0")
+    trust.pin(ANN.card())
+    with pytest.raises(Damaged, match="no number follows"):
+        announcer.drain()
+    assert [told.gen for told in trust.pending()] == [1]
+
+
+def test_what_was_told_and_trimmed_before_it_was_struck_out_is_not_told_again(store, trust):
+    trust.pin(ANN.card())
+    rename(trust, 9)
+    small = Announcer(store, NODE, trust, announcements_max=3)
+    with failing(lambda _, step: step.startswith("write")), pytest.raises(Unwritable):
+        small.drain()
+    told = announcements(store, NODE)
+    assert len(told) == 3
+    assert len(opened(trust.folder).pending()) == 10
+    assert Announcer(store, NODE, opened(trust.folder)).drain() == 0
+    assert announcements(store, NODE) == told
+
+
 # --- Redis or the folder lost something --------------------------------------------------------------
 
 

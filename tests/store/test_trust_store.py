@@ -12,7 +12,8 @@ from broker.rules.signed import canonical
 from broker.rules.strict import RECORD_BYTES_MAX
 from broker.rules.trust import ENDORSEMENTS_MAX, Card, Pin
 from broker.rules.word import Endorsement
-from broker.store.trust import PEERS_MAX, TrustStore
+from broker.store.peers import PEERS_MAX
+from broker.store.trust import TrustStore
 from tests.store.trusting import (
     ANN,
     BOB,
@@ -483,6 +484,15 @@ def test_proofs_and_pins_together_are_bounded_and_a_removal_never_waits_for_room
     assert full.remove("ann", ME.dismiss(ANN))
     assert full.pin(ANN.again(2).card())
     assert same_on_disk(full)
+
+
+def test_more_files_than_are_kept_are_passed_over(trust, caplog):
+    fill(trust.folder, pins=0, removals=PEERS_MAX)
+    assert len(opened(trust.folder).removals) == PEERS_MAX
+    assert caplog.messages == []
+    fill(trust.folder, pins=0, removals=PEERS_MAX + 1)
+    assert len(opened(trust.folder).removals) == PEERS_MAX
+    assert f"all files after {PEERS_MAX} are passed over" in caplog.text
 
 
 # --- folder and process ---------------------------------------------------------------------------

@@ -175,7 +175,7 @@ def unfinished(folder: Path) -> list[str]:
 class Disk:
     """The system calls of `broker.store.durable`, each one a step; at the chosen steps `strike` is called instead."""
 
-    STEPS = ("open", "write", "fsync", "close", "replace", "unlink", "mkdir")
+    STEPS = ("open", "write", "utime", "fsync", "close", "replace", "unlink", "mkdir")
 
     def __init__(self, strike: Callable[[], None], *, at: Callable[[int, str], bool]) -> None:
         self.steps: list[str] = []
@@ -188,7 +188,7 @@ class Disk:
         if name not in self.STEPS:
             return call
 
-        def step(*args: Any) -> Any:
+        def step(*args: Any, **more: Any) -> Any:
             what = self._names.get(args[0]) or re.sub(r"\.[0-9a-f]{8}\b", "", Path(args[0]).name)
             self.steps.append(f"{name} {what}")
             if self._at(len(self.steps), self.steps[-1]):
@@ -197,7 +197,7 @@ class Disk:
                 if name == "close":
                     os.close(args[0])
                 self._strike()
-            made = call(*args)
+            made = call(*args, **more)
             if name == "open":
                 self._names[made] = what
             return made
