@@ -93,12 +93,12 @@ def locked(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def disk_errors(path: Path) -> Iterator[None]:
+def disk_errors(path: Path, verb: str = "write") -> Iterator[None]:
     """Turn what the system says of a file into one clear error of ours."""
     try:
         yield
     except OSError as failed:
-        raise Unwritable(f"cannot write {path}: {failed.strerror or failed}") from failed
+        raise Unwritable(f"cannot {verb} {path}: {failed.strerror or failed}") from failed
 
 
 def _put(path: Path, data: bytes) -> None:

@@ -24,7 +24,6 @@ from broker.rules.trust import MEMBERS_MAX, Pin
 from broker.rules.word import Removal
 from broker.store import durable
 from broker.store.outbox import (
-    BYTES_MAX,
     FORGOTTEN,
     REMOVED,
     Announcement,
@@ -75,9 +74,28 @@ class Peers:
     # --- reading -------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Take in what the files say. Raises Unwritable where the folder itself cannot be read: memory stays."""
+        """Take in what the files say. Raises Unwritable where the outbox cannot be read, and as `load_peers`."""
         stamp = self._stamp_now()
-        with durable.disk_errors(self._folder):
+        gens = self.load_peers()
+        outbox = self._read_outbox()
+        begun = outbox.begun
+        if begun is not None:
+            is_written = gens.get(begun.node) == begun.gen
+            is_unlinked = begun.change == REMOVED and begun.node not in gens
+            outbox = outbox.settled(came_to_pass=is_written or is_unlinked)
+        self._gen = max(self._gen, outbox.gen, *gens.values(), 0)
+        if self._unwritten and self._unwritten[0].gen <= outbox.gen:
+            self._unwritten = renumbered(self._unwritten, self._gen)
+            self._gen = self._unwritten[-1].gen
+        self._waiting = outbox.waiting
+        self._stamp = stamp
+
+    def load_peers(self) -> dict[str, int]:
+        """Take in the peers; give for each file the number of the change that wrote it, 0 for a bad one.
+
+        Raises Unwritable where the folder cannot be read: memory stays as it is.
+        """
+        with durable.disk_errors(self._folder, "read"):
             names = sorted(path.name for path in self._folder.iterdir())
         names = [name for name in names if name.endswith(".json")]
         if len(names) > PEERS_MAX:
@@ -89,20 +107,10 @@ class Peers:
             try:
                 gens[node], found[node] = self._read(node)
             except _UNREADABLE as wrong:
+                gens[node] = 0
                 _log.warning("in %s, %r is passed over: %s", self._folder, name, wrong)
-        outbox = self._read_outbox()
-        begun = outbox.begun
-        if begun is not None:
-            is_written = gens.get(begun.node) == begun.gen
-            is_unlinked = begun.change == REMOVED and f"{begun.node}.json" not in names
-            outbox = outbox.settled(came_to_pass=is_written or is_unlinked)
-        self._gen = max(self._gen, outbox.gen, *gens.values(), 0)
-        if self._unwritten and self._unwritten[0].gen <= outbox.gen:
-            self._unwritten = renumbered(self._unwritten, self._gen)
-            self._gen = self._unwritten[-1].gen
-        self._waiting = outbox.waiting
         self._hold(found)
-        self._stamp = stamp
+        return gens
 
     def sweep(self) -> None:
         """Unlink what killed writers left unfinished."""
@@ -113,8 +121,9 @@ class Peers:
         return _from_bytes(node, durable.read(self._path(node), RECORD_BYTES_MAX) or b"")
 
     def _read_outbox(self) -> Outbox:
+        with durable.disk_errors(self._outbox_path, "read"):
+            data = durable.read(self._outbox_path)
         try:
-            data = durable.read(self._outbox_path, BYTES_MAX)
             return Outbox() if data is None else Outbox.read(data)
         except _UNREADABLE as wrong:
             # The pins are not held up by it: numbers go on from theirs, or from where the stream stands.

@@ -34,8 +34,8 @@ class TrustStore:
     """What one folder holds. `own` is this node itself, whose word counts beside that of the pinned peers.
 
     `on_change` hears of each change of this process, in the thread that made it; it may call the store. Changes of
-    several threads can reach it in another order than their numbers. Opening raises Unwritable where there is no folder
-    and none can be made; one that can only be read will do for reading.
+    several threads can reach it in another order than their numbers. Opening raises Unwritable where the peers cannot
+    even be read; where only the rest of the folder fails, they are trusted all the same.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class TrustStore:
                 self._peers.load()
         except Unwritable as failed:
             _log.warning("the trust store can only be read: %s", failed)
-            self._peers.load()
+            self._peers.load_peers()
 
     # --- reading -------------------------------------------------------------------------------
 

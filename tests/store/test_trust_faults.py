@@ -242,6 +242,20 @@ def test_an_outbox_that_is_lost_or_broken_holds_no_pin_up(tmp_path, caplog, kind
     assert same_on_disk(fresh)
 
 
+def test_an_outbox_that_cannot_be_read_for_now_is_not_taken_for_lost(tmp_path):
+    trust = opened(tmp_path)
+    trust.pin(ANN.card())
+    waiting = trust.pending()
+    with failing(lambda _, step: step == "open outbox.json"):
+        fresh = opened(tmp_path)
+        assert fresh.match("ann", ANN.certificate.der)
+        with pytest.raises(Unwritable, match=r"cannot read .*outbox\.json"):
+            fresh.rename("ann", "Ann")
+    assert fresh.pending() == waiting
+    assert fresh.rename("ann", "Ann")
+    assert [told.change for told in opened(tmp_path).pending()] == ["pinned", "renamed"]
+
+
 def test_an_outbox_that_was_set_back_gives_no_number_twice(tmp_path):
     trust = opened(tmp_path)
     trust.pin(ANN.card())
