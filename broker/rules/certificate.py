@@ -167,14 +167,14 @@ def _name(certificate: x509.Certificate) -> str:
         names = list(extension.value)
     except x509.ExtensionNotFound:
         names = []
-    if kinds != [NameOID.COMMON_NAME] or len(names) != 1:
-        raise Untrusted("name_mismatch", "the certificate must have one CN and one URI SAN")
+    if kinds != [NameOID.COMMON_NAME]:
+        raise Untrusted("name_mismatch", "the certificate must name its subject by one CN alone")
     try:
         node = check_name("the CN", str(common[0]))
     except Invalid as wrong:
         raise Untrusted("name_mismatch", str(wrong)) from None
     if names != [x509.UniformResourceIdentifier(urn(node))]:
-        raise Untrusted("name_mismatch", f"the URI SAN of the certificate is not {urn(node)}")
+        raise Untrusted("name_mismatch", f"the certificate must have one SAN, the URI {urn(node)}")
     return node
 
 

@@ -125,6 +125,10 @@ class TestEndorse:
     def test_to_sign_the_same_anew_is_no_news(self):
         assert endorsed(B.pin(A.of(B)), [A.of(B, AFTER)], anchors(A, B), AFTER) is None
 
+    def test_of_two_words_that_come_together_the_first_stays(self):
+        made = endorsed(B.pin(), [A.of(B), A.of(B, AFTER)], anchors(A, B), AFTER)
+        assert made == B.pin(A.of(B))
+
     def test_a_word_given_in_a_new_epoch_is_news(self):
         made = endorsed(B.pin(A.of(B)), [A.at(2).of(B)], anchors(A.at(2), B), NOW)
         assert made == B.pin(A.of(B), A.at(2).of(B))
@@ -189,12 +193,14 @@ class TestAdmission:
         cards = [C.card(B.of(C)), B.card(A.of(B))]
         for listed in (cards, cards[::-1]):
             assert let_in(listed, A).pins == (B.pin(A.of(B)), C.pin(B.of(C)))
+            assert not let_in(listed, A).refused
 
     def test_a_chain_as_long_as_there_is_room_is_let_in_at_once(self):
         chain = [A, *CROWD]
         cards = [node.card(before.of(node)) for before, node in pairwise(chain)]
         found = let_in(cards[::-1], A)
         assert [pin.node for pin in found.pins] == [node.node for node in CROWD]
+        assert not found.refused
 
     def test_who_vouch_only_for_each_other_stay_out(self):
         cards = [B.card(C.of(B)), C.card(B.of(C))]
@@ -245,12 +251,31 @@ class TestAdmission:
         assert (found.pins, found.refused) == ((), {})
 
     def test_the_new_epoch_of_a_member_counts_for_what_follows(self):
-        """A raises A's epoch through D, and in it vouches for C; the old word for B is over by then."""
-        new = A.at(2)
-        cards = [B.card(A.of(B)), C.card(new.of(C)), new.card(D.of(new))]
+        """D comes back in a new epoch, and in it vouches for C; its old word for B is over by then."""
+        new = D.at(2)
+        cards = [B.card(D.of(B)), C.card(new.of(C)), new.card(A.of(new))]
+        for listed in (cards, cards[::-1]):
+            found = let_in(listed, A, D)
+            assert found.pins == (new.pin(A.of(new)), C.pin(new.of(C)))
+            assert found.refused == {cards[0]: "unvouched"}
+
+    def test_a_new_epoch_that_comes_late_counts_all_the_same(self):
+        """D comes back only on the word of B, who is let in by the same cards; C waits for D."""
+        new = D.at(2)
+        cards = [C.card(new.of(C)), new.card(B.of(new)), B.card(A.of(B))]
         found = let_in(cards, A, D)
-        assert found.pins == (new.pin(D.of(new)), C.pin(new.of(C)))
-        assert found.refused == {cards[0]: "unvouched"}
+        assert [(pin.node, pin.epoch) for pin in found.pins] == [("b", 1), ("d", 2), ("c", 1)]
+        assert not found.refused
+
+    def test_of_two_epochs_the_higher_one_is_pinned_at_once(self):
+        """So that one admission is one change."""
+        cards = [B.card(A.of(B)), B.at(2).card(A.of(B.at(2)))]
+        for listed in (cards, cards[::-1]):
+            assert let_in(listed, A).pins == (B.at(2).pin(A.of(B.at(2))),)
+
+    def test_of_two_names_the_same_one_is_shown_whichever_comes_first(self):
+        cards = [B.card(A.of(B), name=name) for name in ("one", "other")]
+        assert let_in(cards, A).pins == let_in(cards[::-1], A).pins
 
     def test_who_was_removed_stays_out_in_that_epoch(self):
         gone = A.against(C)

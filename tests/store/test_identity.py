@@ -276,6 +276,12 @@ class TestBroken:
         path.chmod(wanted)
         assert Identity.load(folder, NOW) == identity
 
+    def test_no_key_is_put_where_others_may_look(self, folder):
+        folder.mkdir(parents=True)
+        folder.chmod(0o755)
+        assert complaint(Identity.create, folder, "desk", NOW).startswith(f"{folder}: others may")
+        assert files(folder) == {}
+
     @pytest.mark.parametrize("name", ["node.key", "node.crt"])
     def test_what_no_crash_of_ours_leaves_is_not_made_an_identity(self, folder, identity, name):
         """Without identity.json, what lies there is completed; what does not fit is somebody's, and is kept."""
