@@ -16,7 +16,7 @@ from broker.errors import BrokerError, Damaged, Refused
 from broker.roles.complaints import Complaints
 from broker.roles.lead import Lead
 from broker.rules.bounds import Bounds
-from broker.rules.event import Prune
+from broker.rules.event import NUMBER_MAX, Prune
 from broker.rules.liveness import Budgets
 from broker.rules.verdict import APPLIED
 from broker.store.aged import AgedRecords
@@ -87,8 +87,7 @@ class Janitor:
         if not self._round:
             self._round.extend(self._view.origins())
         origins = [self._round.popleft() for _ in range(min(ORIGINS_MAX, len(self._round)))]
-        dead = self._groups.dead(now, self._bounds.group_ms_max)
-        live = sorted(set(self._groups.names()) - set(dead))
+        dead, live = self._look_at_groups(now)
         cut = {origin: self._cut(origin, live) for origin in origins}
         done = sum(cut.values()) + self._reap(dead, now)
         for origin, count in cut.items():
@@ -97,18 +96,25 @@ class Janitor:
                 done += self._prune(origin, now)
         return done or (1 if self._round else 0)
 
-    def _cut(self, origin: str, groups: list[str]) -> int:
-        """Trim its log by count and age, a few bounded calls."""
+    def _look_at_groups(self, now: int) -> tuple[list[str], list[str] | None]:
+        """The dead and the live ones; None where nobody can tell which live."""
+        try:
+            dead = self._groups.dead(now, self._bounds.group_ms_max)
+            return dead, sorted(set(self._groups.names()) - set(dead))
+        except Damaged as error:
+            self._complain(f"every log is kept up to the hard cap, the groups are unknown: {error}")
+            return [], None
+
+    def _cut(self, origin: str, groups: list[str] | None) -> int:
+        """Trim its log by count and age, a few bounded calls; by the hard cap alone where the groups are unknown."""
         bounds, gone = self._bounds, 0
+        hard_max = bounds.log_hard_max
+        kept = (bounds.log_max, bounds.log_ms_max) if groups is not None else (hard_max, NUMBER_MAX)
         try:
             self._lead.raise_term(origin)
             for _ in range(CUTS_MAX):
                 count = self._of(origin).log.trim(
-                    bounds.log_max,
-                    bounds.log_ms_max,
-                    groups=groups,
-                    hard_max=bounds.log_hard_max,
-                    term=self._term,
+                    *kept, groups=groups or (), hard_max=hard_max, term=self._term
                 )
                 gone += count
                 if count < TRIM_MAX:
@@ -135,9 +141,10 @@ class Janitor:
         except Damaged as error:
             self._complain(f"the records of {origin} cannot be pruned: {error}")
             return 0
-        for job in found.broken:
+        # One stands for all: a thousand damaged ones are no thousand lines.
+        for job in found.broken[:1]:
             self._complain(f"the record of {origin}/{job} cannot be pruned: it cannot be read")
-        pruned = 0
+        pruned, errors = 0, []
         for aged, answer in zip(found.aged, answers, strict=True):
             if answer.rule == "stale_term":
                 raise _Deposed
@@ -146,7 +153,9 @@ class Janitor:
             elif aged.ended:
                 aged_records.pass_over(1)
             if answer.outcome == "error":
-                self._complain(f"the record of {aged.key} cannot be pruned: {answer.rule}")
+                errors.append(f"the record of {aged.key} cannot be pruned: {answer.rule}")
+        for reason in errors[:1]:
+            self._complain(reason)
         return pruned
 
     def _reap(self, dead: list[str], now: int) -> int:

@@ -186,6 +186,27 @@ def test_ended_jobs_that_cannot_be_pruned_hide_none_behind_them(fleet, damage):
         assert sum(janitor.step() for _ in range(20)) == 150
 
 
+def test_where_the_groups_cannot_be_read_logs_are_kept_up_to_the_hard_cap(fleet, caplog):
+    """Somebody may need what is in them."""
+    fleet.report_many(range(9))
+    ended = fleet.report_many(range(9, 12), "completed")
+    fleet.store.client.set(fleet.store.keys.groups, "of another type")
+    fleet.clock.ahead_ms += 8 * 86_400_000
+    assert settle(fleet.janitor(log_max=2, log_hard_max=5, silence_ms_max=10**14)) > 0
+    assert log_length(fleet) == 5
+    assert listed(fleet, ended) == []
+    assert "the groups are unknown" in caplog.text
+
+
+def test_many_damaged_jobs_are_no_thousand_lines(fleet, caplog):
+    for key in fleet.report_many(range(90), "completed"):
+        fleet.store.client.delete(fleet.store.keys.of_job(key).job)
+    janitor = fleet.janitor(done_max=1)
+    for _ in range(5):
+        janitor.step()
+    assert len([record for record in caplog.records if record.levelno >= logging.ERROR]) == 1
+
+
 def test_a_group_that_cannot_be_forgotten_stops_nothing(fleet, caplog, monkeypatch):
     fleet.report_many(range(5))
     fleet.store.client.hset(fleet.store.keys.groups, "old", 1)
