@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from broker.errors import Damaged, Unavailable
+from broker.errors import Damaged, Invalid, Unavailable
 from broker.rules.key import NAME, check_name
 from broker.rules.sharing import Stand, share
 from broker.store.group import Group, Seen
@@ -67,6 +67,8 @@ class Leases:
         self._view = View(store)
         self._group = group
         self._lease_ms = lease_ms
+        if isinstance(origins, str):
+            raise Invalid(f"origins are a list of names, not the text {origins!r}")
         self._named = None if origins is None else [check_name("origin", one) for one in origins]
         self._held: dict[str, Held] = {}
         #: Held while one is taken, renewed or given back: what was given back must not be renewed.
@@ -94,12 +96,16 @@ class Leases:
         now = self._clock.now()
         seen = self._group.look(self._origins(now))
         stands = {origin: self._stand(origin, one, now) for origin, one in seen.items()}
+        for origin, stand in stands.items():
+            if stand.owner == self._group.holder and origin not in self._held:
+                self._take(origin)  # its taking was not heard of, or it is to begin anew
         for held in self.held:
             held.is_due = True  # a log that was lost does not ring
             held.replays = held.origin in seen and bool(seen[held.origin].replay)
         plan = share(self._group.holder, stands, self._waited(stands, now))
-        for origin in plan.give:
-            self.release(self._held[origin])
+        for held in self.held:
+            if held.origin in plan.give:
+                self.release(held)
         for origin in plan.take:
             self._take(origin)
         if plan.ask:
@@ -161,14 +167,10 @@ class Leases:
         ]
 
     def _stand(self, origin: str, seen: Seen, now: int) -> Stand:
-        owner = seen.owner if seen.until > now else ""
         held = self._held.get(origin)
         if held is not None and seen.term != held.term:
             self.drop(held)
-            held = None
-        if held is None and owner == self._group.holder:
-            owner = ""  # its taking was not heard of, or it is to begin anew
-        return Stand(owner, seen.asked)
+        return Stand(seen.owner if seen.until > now else "", seen.asked)
 
     def _waited(self, stands: dict[str, Stand], now: int) -> list[str]:
         """The free origins that were left for a whole lease to whoever asked for them."""

@@ -96,7 +96,7 @@ class Member:
         Raises Unavailable, Damaged; nothing is lost by it, the next step goes on. What the handler raises beside
         Exceptions comes out here.
         """
-        if self._store.clock.now() >= self._leases.look_at:
+        if not self.closing and self._store.clock.now() >= self._leases.look_at:
             self._leases.look()
         done = 0
         for held in self._leases.held:

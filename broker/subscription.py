@@ -74,6 +74,10 @@ class Subscription:
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until it has ended, `timeout` seconds at most: whether it has. Raises what ended it, if not `close`."""
+        if threading.current_thread() in self._threads:
+            raise RuntimeError(
+                "a handler cannot wait for the end of its own subscription: close it"
+            )
         if not self._ended.wait(timeout):
             return False
         for thread in self._threads:
@@ -102,10 +106,12 @@ class Subscription:
             self._error = error
         finally:
             self._stop.set()
-            self._member.leave()
-            self._ended.set()
-            if self._on_end is not None:
-                self._on_end()
+            try:
+                self._member.leave()
+            finally:
+                self._ended.set()
+                if self._on_end is not None:
+                    self._on_end()
 
     def _step(self) -> None:
         if not self._member.step() and self._member.wait(WAIT_MS_MAX) and not self._member.step():
@@ -113,9 +119,8 @@ class Subscription:
 
     def _keep(self) -> None:
         """Renew the leases until the last entry is finished."""
-        trouble = _Trouble(f"{self._member.name}, leases")
         while not self._ended.wait(self._member.lease_ms / 3_000):
-            trouble.meets(self._renew, self._ended)
+            self._trouble.meets(self._renew, self._ended)
 
     def _renew(self) -> None:
         self._member.renew()
@@ -208,24 +213,23 @@ class _LoopClosed(BaseException):
 
 
 class _Trouble:
-    """What Redis does not do is tried again with a growing pause, and told once."""
+    """What Redis does not do is tried again with growing pauses; both threads together tell it once."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._pause_seconds = 0.0
+        self._pauses: dict[int, float] = {}  # thread -> its last pause, while it is in trouble
 
     def meets(self, step: Callable[[], object], stop: threading.Event) -> None:
         """Take one step; where it fails, pause."""
+        thread = threading.get_ident()
         try:
             step()
         except BrokerError as error:
-            if not self._pause_seconds:
+            if not self._pauses:
                 _log.warning("group %s: %s; trying on", self._name, error)
-            self._pause_seconds = min(
-                max(PAUSE_SECONDS_MIN, 2 * self._pause_seconds), PAUSE_SECONDS_MAX
-            )
-            stop.wait(self._pause_seconds * random.uniform(0.8, 1))
+            doubled = max(PAUSE_SECONDS_MIN, 2 * self._pauses.get(thread, 0))
+            self._pauses[thread] = pause = min(doubled, PAUSE_SECONDS_MAX)
+            stop.wait(pause * random.uniform(0.8, 1))
         else:
-            if self._pause_seconds:
+            if self._pauses.pop(thread, 0) and not self._pauses:
                 _log.warning("group %s works again", self._name)
-            self._pause_seconds = 0.0

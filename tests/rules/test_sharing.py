@@ -116,7 +116,7 @@ def test_origins_end_up_even_and_then_nothing_moves(data):
     late = data.draw(st.integers(0, len(members) - 1), label="present from the start")
     dead = data.draw(st.integers(0, len(members) - 1), label="die")
 
-    def settle(present, rounds=120):
+    def settle(present, rounds=60):
         for round in range(rounds):
             for member in data.draw(st.permutations(present)) if round < 5 else present:
                 group.look(member, round)

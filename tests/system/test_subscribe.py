@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import statistics
 import threading
 import time
 
@@ -124,15 +125,16 @@ def test_several_origins_are_told_each_in_its_order(broker):
 
 
 def test_a_new_origin_is_found_within_a_second(broker):
-    ledger = Ledger()
+    ledger, seconds = Ledger(), []
     desk_of(broker).report("a")
     with broker.subscribe("g", ledger):
         ledger.has(1)
-        for number in range(2):
+        for number in range(3):
             begun = time.monotonic()
             desk_of(broker, f"new{number}").report("b")
             ledger.has(2 + number)
-            assert time.monotonic() - begun < 1.0
+            seconds.append(time.monotonic() - begun)
+    assert statistics.median(seconds) < 1.0  # of each turn, but for the machine's own hiccups
 
 
 def test_only_the_origins_that_are_named_are_told(broker):
@@ -146,7 +148,9 @@ def test_only_the_origins_that_are_named_are_told(broker):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"name": "no spaces"}, {"origins": ["NAS"]}, {"tries": 0}], ids=str
+    "wrong",
+    [{"name": "no spaces"}, {"origins": ["NAS"]}, {"origins": "nas"}, {"tries": 0}],
+    ids=str,
 )
 def test_what_is_out_of_bounds_is_said_at_once(broker, wrong):
     with pytest.raises(Invalid):

@@ -140,6 +140,21 @@ def test_an_event_in_hand_is_finished_and_its_lease_kept_until_then(store, names
     assert (ledger.ids, other.ids) == (["a"], ["b"])
 
 
+def test_a_handler_cannot_wait_for_its_own_end(broker):
+    desk_of(broker).report("a")
+    told, ready = [], threading.Event()
+
+    def handler(delivery):
+        ready.wait(20)
+        with pytest.raises(RuntimeError, match="close it"):
+            subscription.join()
+        told.append(delivery.id)
+
+    with broker.subscribe("g", handler) as subscription:
+        ready.set()
+        until(lambda: told)
+
+
 def test_what_ended_it_is_raised_by_join(broker):
     def handler(delivery):
         raise SystemExit(3)
