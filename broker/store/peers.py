@@ -56,6 +56,8 @@ class Peers:
         self._unwritten: tuple[Announcement, ...] = ()  # forgotten while the disk failed
         #: Pins that this process let go of although their files stand.
         self.forgotten: Mapping[str, Pin] = MappingProxyType({})
+        #: Whose files are bad: what they held, perhaps the proof of a removal, is not known.
+        self.damaged: frozenset[str] = frozenset()
         self.pins: Mapping[str, Pin] = MappingProxyType({})
         self.removals: Mapping[str, Removal] = MappingProxyType({})
         durable.make_folder(folder)
@@ -109,6 +111,7 @@ class Peers:
             except _UNREADABLE as wrong:
                 gens[node] = 0
                 _log.warning("in %s, %r is passed over: %s", self._folder, name, wrong)
+        self.damaged = frozenset(gens.keys() - found.keys())
         self._hold(found)
         return gens
 
@@ -155,6 +158,7 @@ class Peers:
         else:
             durable.replace(path, data)
         self._waiting = (*self._waiting, begun)
+        self.damaged -= {node}
         held: dict[str, Peer] = {**self.removals, **self.pins}
         held.pop(node, None)
         if peer is not None:

@@ -106,13 +106,19 @@ class TrustStore:
         return bool(changes)
 
     def admit(self, cards: Iterable[Card]) -> Admitted:
-        """Trust whom trusted members vouch for, to a fixpoint: whom that pinned, and who was refused by which rule."""
+        """Trust whom trusted members vouch for, to a fixpoint: whom that pinned, and who was refused by which rule.
+
+        Whose own file is bad is refused `damaged`: it may have held the proof of a removal. The operator may pin it.
+        """
         with self._changing() as changes:
-            found = admissible(cards, self._peers.removals, self._anchors, self._clock())
+            given = list(cards)
+            refused = {card: "damaged" for card in given if card.node in self._peers.damaged}
+            sound = [card for card in given if card not in refused]
+            found = admissible(sound, self._peers.removals, self._anchors, self._clock())
             # However many steps led there: one write a peer.
             for node, pin in {step.node: step for step in found.pins}.items():
                 self._keep(self._peers.pins.get(node), pin, changes)
-        return found
+        return Admitted(found.pins, {**found.refused, **refused})
 
     def endorse(self, node: str, endorsements: Iterable[Endorsement]) -> bool:
         """Add endorsements of a pinned peer, all or none. Raises Refused and Untrusted as `admission.endorsed`."""

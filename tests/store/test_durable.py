@@ -2,15 +2,21 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import signal
-from contextlib import contextmanager
 
 import pytest
 
 from broker.errors import Unwritable
 from broker.store import durable
-from tests.store.trusting import Disk, disk_of, failing, files, is_killed, steps_of
+from tests.store.trusting import (
+    Disk,
+    disk_of,
+    failing,
+    file_size_max,
+    files,
+    is_killed,
+    steps_of,
+)
 
 OLD, NEW = b"what stood before", b"what is to stand" * 1_000
 
@@ -167,19 +173,6 @@ def test_a_write_that_takes_only_half_goes_on(tmp_path, monkeypatch):
     )
     durable.replace(path, NEW)
     assert path.read_bytes() == NEW
-
-
-@contextmanager
-def file_size_max(size: int):
-    """Let the kernel itself refuse what would make a file larger."""
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, ignored)
 
 
 def test_what_the_kernel_cuts_off_in_the_middle_is_an_error_and_nothing_is_lost(path):

@@ -9,7 +9,6 @@ import pytest
 
 from broker.errors import Unwritable
 from broker.store import outbox
-from tests.store.test_durable import file_size_max
 from tests.store.trusting import (
     ANN,
     BOB,
@@ -18,6 +17,7 @@ from tests.store.trusting import (
     Heard,
     at_its_beginning,
     failing,
+    file_size_max,
     opened,
     same_on_disk,
     state,

@@ -15,7 +15,18 @@ from broker.rules.strict import RECORD_BYTES_MAX
 from broker.rules.trust import ENDORSEMENTS_MAX, Card, Pin
 from broker.store.peers import PEERS_MAX
 from broker.store.trust import TrustStore
-from tests.store.trusting import ANN, BOB, ME, NOW, Member, failing, member, opened, same_on_disk
+from tests.store.trusting import (
+    ANN,
+    BOB,
+    CLEO,
+    ME,
+    NOW,
+    Member,
+    failing,
+    member,
+    opened,
+    same_on_disk,
+)
 
 
 @pytest.fixture
@@ -77,6 +88,20 @@ def test_T12_one_bad_file_is_passed_over_with_a_warning_and_the_others_load(trus
     # It can be pinned anew over what was bad.
     assert fresh.pin(ANN.card())
     assert set(opened(trust.folder).pins) == {"ann", "bob"}
+
+
+def test_whose_file_is_bad_is_pinned_by_the_operator_alone_for_it_may_have_been_removed(trust):
+    trust.pin(ANN.card())
+    trust.pin(BOB.card())
+    trust.remove("ann", ME.dismiss(ANN))
+    (trust.folder / "peers/ann.json").write_bytes(b"{")
+    fresh = opened(trust.folder)
+    found = fresh.admit([ANN.card(BOB), CLEO.card(BOB)])
+    assert [pin.node for pin in found.pins] == ["cleo"]
+    assert {card.node: rule for card, rule in found.refused.items()} == {"ann": "damaged"}
+    assert fresh.pin(ANN.card())
+    assert fresh.admit([ANN.card(BOB)]).refused == {}
+    assert same_on_disk(fresh)
 
 
 @pytest.mark.parametrize("kind", ["link", "folder", "pipe"])

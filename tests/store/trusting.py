@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import resource
 import shutil
 import signal
 import traceback
@@ -221,6 +222,19 @@ def failing(at: Callable[[int, str], bool], code: int = errno.EIO) -> Any:
         raise OSError(code, os.strerror(code))
 
     return disk_of(Disk(strike, at=at))
+
+
+@contextmanager
+def file_size_max(size: int) -> Iterator[None]:
+    """Let the kernel itself refuse what would make a file larger."""
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
 
 
 def steps_of(work: Callable[[], object]) -> list[str]:
