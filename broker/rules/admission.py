@@ -111,43 +111,54 @@ def admissible(
 
     A card for which nobody vouches is refused `unvouched`; the other rules are those of `pinned`. A known peer keeps
     the name that it has here. The order of the cards does not matter: they are taken in one of our own, known peers
-    first, so that a word given in an epoch that one of these cards ends admits nobody.
+    first, so that a word given in an epoch that one of these cards ends admits nobody. In one epoch a
+    peer is changed at most twice: when it comes in, and when all are in who vouch for it.
     """
     pins = dict(anchors.pins)
     trusted = replace(anchors, pins=pins)
     steps: list[Pin] = []
     refused: dict[Card, str] = {}
-    turns = deque(
-        sorted(
-            cards,
-            key=lambda card: (
-                card.node not in pins,
-                card.node,
-                -card.epoch,
-                canonical(card.to_json()),
-            ),
-        )
+    listed = sorted(
+        cards,
+        key=lambda card: (
+            card.node not in pins,
+            card.node,
+            -card.epoch,
+            canonical(card.to_json()),
+        ),
     )
     waiting: defaultdict[str, list[Card]] = defaultdict(list)
-    for card in turns:
+    for card in listed:
         for by in dict.fromkeys(endorsement.by for endorsement in card.endorsements):
             waiting[by].append(card)
-    while turns:
-        card = turns.popleft()
-        known = pins.get(card.node)
+
+    def settle(card: Card) -> None:
         try:
-            new = _vouched(card, known, removals.get(card.node), trusted, now_ms)
+            new = _vouched(card, pins.get(card.node), removals.get(card.node), trusted, now_ms)
         except (Refused, Untrusted) as wrong:
             refused[card] = wrong.rule
-            continue
+            return
         refused.pop(card, None)
-        if new is None:
-            continue
-        pins[card.node] = new
-        steps.append(new)
-        if known is None or known.epoch < new.epoch:
-            turns.extend(waiting[card.node])
+        if new is not None:
+            pins[card.node] = new
+            steps.append(new)
+
+    turns = deque(listed)
+    while turns:
+        card = turns.popleft()
+        if not _is_held(card, pins):
+            settle(card)
+            if _is_held(card, pins):
+                turns.extend(waiting[card.node])
+    # Only now is known of everybody what those who came in say of each other.
+    for card in listed:
+        settle(card)
     return Admitted(tuple(steps), refused)
+
+
+def _is_held(card: Card, pins: Mapping[str, Pin]) -> bool:
+    known = pins.get(card.node)
+    return known is not None and known.fingerprint == card.fingerprint and known.epoch >= card.epoch
 
 
 def _vouched(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
@@ -348,10 +349,12 @@ class TestConvergence:
 
     @given(webs)
     def test_each_step_stands_on_those_before_it_and_all_of_them_on_themselves(self, web):
-        """So that a store may make them one by one; and then nothing is left to do."""
+        """So that a store may make them one by one, two a peer at most; and then nothing is left to do."""
         cards = cards_of(web)
         pins = {}
-        for step in let_in(cards, own=A).pins:
+        steps = let_in(cards, own=A).pins
+        assert all(count <= 2 for count in Counter(step.node for step in steps).values())
+        for step in steps:
             trusted = replace(anchors(own=A), pins=pins)
             assert pinned(pins.get(step.node), None, step, trusted, NOW) == step
             pins[step.node] = step
