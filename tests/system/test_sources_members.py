@@ -93,10 +93,14 @@ class TestEndorsements:
         assert heard.changes == [("pinned", "cleo")]
         assert set(opened(of_ann.folder).pins) == {"ann", "cleo"}
 
-    def test_R2_and_whom_that_one_vouches_for_in_one_go_whatever_their_order(self, of_ann, heard):
-        of_ann.admit([CLEO.card(BOB), BOB.card(ANN)])
-        assert set(of_ann.pins) == {"ann", "bob", "cleo"}
-        assert sorted(heard.changes) == [("pinned", "bob"), ("pinned", "cleo")]
+    @pytest.mark.parametrize("between", ["aaron", "zoe"])
+    def test_R2_and_whom_that_one_vouches_for_in_one_go_whatever_their_order(
+        self, of_ann, heard, between
+    ):
+        one = Member.new(between)
+        of_ann.admit([CLEO.card(one), one.card(ANN)])
+        assert set(of_ann.pins) == {"ann", between, "cleo"}
+        assert sorted(heard.changes) == sorted([("pinned", between), ("pinned", "cleo")])
 
     def test_R3_a_strangers_word_changes_nothing(self, of_ann, heard):
         found = of_ann.admit([CLEO.card(BOB)])
@@ -128,12 +132,13 @@ class TestEndorsements:
         assert trust.get("ann").epoch == 2
         assert "cleo" in trust.pins
 
-    def test_R7_a_third_party_does_not_rename_a_peer(self, trusting, heard):
+    @pytest.mark.parametrize("epoch, change", [(1, "endorsed"), (2, "pinned")])
+    def test_R7_a_third_party_does_not_rename_a_peer(self, trusting, heard, epoch, change):
         trusting.rename("cleo", "Cleo's desk")
         heard.clear()
-        trusting.admit([replace(CLEO.card(ANN), name="stale")])
+        trusting.admit([replace(CLEO.again(epoch).card(ANN), name="stale")])
         assert trusting.get("cleo").name == "Cleo's desk"
-        assert heard.changes == [("endorsed", "cleo")]
+        assert heard.changes == [(change, "cleo")]
 
 
 class TestRemovals:

@@ -276,7 +276,7 @@ class TestNames:
             said["pin"]["node"] = "dora"
             ann.write_text(json.dumps(said))
         elif spoil == "another certificate":
-            said["pin"]["certificate"] = BOB.card().certificate_pem
+            said["pin"]["certificate"] = Member.new("ann").card().certificate_pem
             ann.write_text(json.dumps(said))
         else:
             data = {
