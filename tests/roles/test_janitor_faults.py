@@ -42,12 +42,14 @@ def test_of_two_janitors_one_leads_and_the_other_stands_by(fleet):
 
 
 def test_a_new_leader_fences_every_origin_before_it_cuts_anything(fleet):
-    for origin in ("a", "b"):
+    """Those included that its first step does not come to."""
+    origins = [f"o{n:02}" for n in range(45)]
+    for origin in origins:
         fleet.report("7", origin=origin)
     fleet.janitor().step()
 
     term = fleet.store.client.get(fleet.store.keys.term(ROLE))
-    for origin in ("a", "b"):
+    for origin in origins:
         assert fleet.store.client.hget(fleet.store.keys.of(origin).meta, f"term:{ROLE}") == term
 
 
@@ -267,6 +269,21 @@ def test_every_log_is_cut_first_where_a_full_redis_lets_nothing_be_pruned(fleet)
     finally:
         fleet.store.client.config_set("maxmemory", 0)
     assert [log_length(fleet, origin) for origin in ("a", "b", "c")] == [2, 2, 2]
+
+
+def test_a_full_redis_is_not_asked_to_prune_while_much_is_left_to_be_cut(fleet):
+    """Each refusal would cost the roles a pause."""
+    keys = [Key(ORIGIN, "e", "", str(n)) for n in range(2_500)]
+    fleet.view.apply([Report(key=key, created_at=1, state="completed") for key in keys])
+    janitor = fleet.janitor(log_max=10, done_max=2)
+    fleet.store.client.config_set("maxmemory", 1)
+    try:
+        assert [janitor.step() for _ in range(2)] == [1_000, 1_000]
+        with pytest.raises(Unavailable):
+            janitor.step()
+    finally:
+        fleet.store.client.config_set("maxmemory", 0)
+    assert log_length(fleet) == 10
 
 
 # --- among the roles ----------------------------------------------------------------------------------------------
