@@ -134,7 +134,7 @@ class Peers:
             return Outbox()
 
     def _stamp_now(self) -> tuple[int, ...]:
-        # Every change replaces the outbox first.
+        # Every change replaces the outbox first and takes its stamp last, so one that failed is looked into again.
         try:
             found = self._outbox_path.stat()
         except OSError:
@@ -200,8 +200,6 @@ class Peers:
         self._stamp = self._stamp_now()
 
     def _save(self, waiting: tuple[Announcement, ...], begun: Announcement | None = None) -> None:
-        # Until all is done, the files must be looked at before anything else is decided.
-        self._stamp = None
         over = len(waiting) + (begun is not None) - self._waiting_max
         if over > 0:
             waiting = waiting[over:]

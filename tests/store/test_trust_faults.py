@@ -164,6 +164,8 @@ def test_a_peer_is_forgotten_although_the_disk_takes_nothing(tmp_path):
         assert trust.pending()[-1] == heard[-1]
         assert trust.forget("bob")
         assert trust.pending()[-2:] == tuple(heard)
+    trust.reload()
+    assert trust.pending()[-2:] == tuple(heard)
     # Once the disk is mended, the next change takes it along, in order, and the removal can be made good.
     assert trust.remove("ann")
     assert heard.changes == [("forgotten", "ann"), ("forgotten", "bob"), ("removed", "ann")]
