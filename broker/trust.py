@@ -182,7 +182,8 @@ class Trust:
         if self.identity.expired:
             return None, self.store.remove(node)
         proof = Removal.signed(self.identity, pin, _now_ms())
-        return proof, self.store.remove(node, proof)
+        is_new = self.store.remove(node, proof)
+        return self.store.removal(node) or proof, is_new
 
     def remove_by(self, proof: Removal) -> bool:
         """No longer trust a peer on a trusted member's proof; False where this epoch of it was removed already.
@@ -190,9 +191,6 @@ class Trust:
         Raises Untrusted as `vouch.check_removal`, Refused("own_node"), Unwritable.
         """
         self._check_other(proof.node)
-        standing = self.store.removal(proof.node)
-        if standing is not None and proof.epoch <= standing.epoch:
-            return False
         return self.store.remove(proof.node, proof)
 
     def _check_other(self, node: str) -> None:
