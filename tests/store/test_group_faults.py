@@ -8,6 +8,7 @@ import pytest
 import redis
 
 from broker.errors import BrokerError, Damaged, Unavailable
+from broker.store.parked import ask_replay, parked
 from broker.store.server import PrivateRedis
 from broker.store.store import Store
 from tests.store.cutting_proxy import CuttingProxy
@@ -83,7 +84,7 @@ def test_on_a_full_redis_a_new_group_may_begin_and_a_lost_one_be_made_anew(desk)
     owner.ack(told[0])
     desk.store.client.xgroup_destroy(desk.keys.log, GROUP)
     assert owner.fetch() == told[1:]
-    desk.store.client.xtrim(desk.keys.log, maxlen=0, approximate=False)
+    desk.store.client.delete(desk.keys.log)
     owner.skip()
     assert owner.seen().gaps == 1
 
@@ -101,6 +102,23 @@ def test_a_full_redis_refuses_to_park_and_leaves_the_entry_where_it_is(desk):
     desk.store.client.config_set("maxmemory", 0)
     owner.park(told[0])
     assert owner.fetch() == told[1:]
+
+
+def test_on_a_full_redis_what_is_parked_can_be_handled_again(desk):
+    told = desk.report_many("abcd")
+    owner = Owner(desk.store)
+    for rev in owner.fetch():
+        owner.park(rev)
+    ids = [one.id for one in parked(desk.store, ORIGIN, GROUP)]
+    ask_replay(desk.store, ORIGIN, GROUP)
+    desk.store.client.config_set("maxmemory", 1)
+    desk.store.client.xdel(desk.keys.parked(GROUP), ids[0])
+    assert owner.to_replay().id == ids[1]
+    owner.done(ids[1])
+    assert owner.to_replay().id == ids[2]
+    owner.again(ids[2])
+    assert owner.to_replay().id == ids[3]
+    assert [one.rev for one in parked(desk.store, ORIGIN, GROUP)] == [told[3], told[2]]
 
 
 def test_a_look_at_a_full_redis_sees_and_leaves_no_stamp(desk):
@@ -147,7 +165,7 @@ def test_a_read_only_replica_refuses_every_call_and_keeps_no_mark(replicated, na
     lagging = Owner(here, term=owner.term)
     before = everything(here)
     for name, call in every_call(lagging, told[1]).items():
-        if name in ("skip", "to_replay"):  # nothing is lost, and nothing to replay
+        if name in ("skip", "to_replay", "again"):  # nothing is lost, and nothing to replay
             call()
             continue
         with pytest.raises(Unavailable, match=r"READONLY|read only"):

@@ -142,18 +142,21 @@ def test_what_is_parked_by_one_group_is_not_by_another(desk):
     assert parked(desk.store, ORIGIN, "another") == []
 
 
-def test_a_foreign_entry_among_the_parked_harms_nobody(desk):
+@pytest.mark.parametrize("fields", [{"a": "b"}, {"a": 1, "b": 2, "c": 3, "d": 4}])
+def test_a_foreign_entry_among_the_parked_harms_nobody(desk, fields):
     owner, _ = park_all(desk, 1)
-    id = desk.store.client.xadd(desk.keys.parked(GROUP), {"a": "b"}).decode()
+    id = desk.store.client.xadd(desk.keys.parked(GROUP), fields).decode()
     [_, foreign] = shown(desk)
     assert (foreign.id, foreign.rev, foreign.entry) == (id, "", None)
     ask(desk, id)
     assert owner.to_replay().id == id
     owner.again(id)
-    assert [one.id for one in shown(desk)].count(id) == 1
     assert owner.to_replay() is None
-    ask(desk, id)
-    owner.done(id)
+    [_, parked_anew] = shown(desk)
+    texts = [str(text).encode() for pair in fields.items() for text in pair]
+    assert (parked_anew.rev, parked_anew.tries, parked_anew.fields) == ("", 1, texts)
+    ask(desk, parked_anew.id)
+    owner.done(owner.to_replay().id)
     assert len(shown(desk)) == 1
 
 

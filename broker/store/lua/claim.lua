@@ -54,9 +54,7 @@ if not (is_own and sub.term ~= '') then
   change('asked', '')
   -- Step 3: what the former owner had in hand when it lapsed.
   if sub.owner ~= '' and is_after(sub.sent, sub.acked) then change('tries', format('%.0f', sub.tries + 1)) end
-  if sub.owner ~= '' and sub.replay ~= '' then
-    change('replay', without(sub.replay, string.match(sub.replay, '%S+')))
-  end
+  if sub.owner ~= '' and sub.replay ~= '' then change('replay', (string.gsub(sub.replay, '^%S+ ?', ''))) end
 end
 
 settle(sub.acked)

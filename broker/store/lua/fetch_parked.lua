@@ -1,4 +1,5 @@
---- Hands the owner the parked entry whose repetition was asked for first. Who was asked for and is gone is forgotten.
+--- Hands the owner the parked entry whose repetition was asked for first, again and again while it is parked. A wish for
+-- what is no longer parked, since it was handled, parked anew or evicted, is forgotten here.
 -- KEYS
 --   log      stream: accepted events
 --   sub      hash: the subscription

@@ -1,5 +1,5 @@
---- Parks an entry anew whose repetition failed too: with the new reason, and one try more. It is not repeated by itself.
--- What a foreign hand put among the parked stays as it is.
+--- Parks an entry anew whose repetition failed too: with the new reason, and one try more. It has a new id, for which
+-- nobody has asked: it is not repeated by itself. Nothing, where it is no longer parked.
 -- KEYS
 --   log          stream: accepted events
 --   sub          hash: the subscription
@@ -14,7 +14,7 @@
 -- RETURNS
 --   `ok`; `stale_term`: nothing was done
 -- WRITES
---   parked; sub: replay
+--   parked
 
 --- @include "revs"
 --- @include "subscription"
@@ -23,14 +23,11 @@
 local PARKED = KEYS[3]
 local ID, REASON, PARKED_MAX, NOW = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
-local sub = held_by(ARGV[2])
-if not sub then return 'stale_term' end
+if not held_by(ARGV[2]) then return 'stale_term' end
 local entry = call('XRANGE', PARKED, ID, ID)[1]
-local fields = entry and entry[2] or {}
-local tries = fields[1] == 'parked_rev' and tonumber(fields[6])
-if tries then
+if entry then
+  local rev, tries, fields = read_parked(entry[2])
   call('XDEL', PARKED, ID)
-  park(PARKED, PARKED_MAX, fields[2], REASON, format('%.0f', tries + 1), NOW, {unpack(fields, 9)})
+  park(PARKED, PARKED_MAX, rev, REASON, format('%.0f', tries + 1), NOW, fields)
 end
-call('HSET', SUB, 'replay', without(sub.replay, ID))
 return 'ok'

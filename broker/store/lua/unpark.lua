@@ -1,4 +1,4 @@
---- Takes a parked entry away, after its handler returned.
+--- Takes a parked entry away, after its handler returned. With it goes the wish for it: see fetch_parked.lua.
 -- KEYS
 --   log      stream: accepted events
 --   sub      hash: the subscription
@@ -10,15 +10,11 @@
 -- RETURNS
 --   `ok`; `stale_term`: nothing was done
 -- WRITES
---   parked; sub: replay
+--   parked
 
 --- @include "revs"
 --- @include "subscription"
 
-local ID = ARGV[3]
-
-local sub = held_by(ARGV[2])
-if not sub then return 'stale_term' end
-call('XDEL', KEYS[3], ID)
-call('HSET', SUB, 'replay', without(sub.replay, ID))
+if not held_by(ARGV[2]) then return 'stale_term' end
+call('XDEL', KEYS[3], ARGV[3])
 return 'ok'

@@ -52,12 +52,3 @@ local function acknowledge(rev)
   settle(rev)
   call('HSET', SUB, 'acked', rev, 'tries', '0')
 end
-
--- The wishes for parked entries, less one.
-local function without(replay, id)
-  local kept = {}
-  for asked in string.gmatch(replay, '%S+') do
-    if asked ~= id then kept[#kept + 1] = asked end
-  end
-  return table.concat(kept, ' ')
-end
