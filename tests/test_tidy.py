@@ -214,3 +214,18 @@ def test_the_docs_tell_every_rule() -> None:
     told = set(re.findall(r"`(\w+)`", text_of(ROOT / "docs/merge.md")))
     assert len(rules) > 25
     assert rules <= told
+
+
+def test_the_docs_tell_every_rule_of_trust() -> None:
+    """The same for what a peer's word is refused by."""
+    names = ("certificate", "signed", "strict", "word", "trust", "vouch", "admission")
+    homes = [f"broker/rules/{name}.py" for name in names]
+    homes += [
+        "broker/trust.py",
+        *(f"broker/store/{name}.py" for name in ("trust", "peers", "identity")),
+    ]
+    said = "".join(text_of(ROOT / home) for home in homes)
+    rules = set(re.findall(r'(?:Untrusted|Refused)\(\s*"([a-z_]+)"', said))
+    told = set(re.findall(r"`(\w+)`", text_of(ROOT / "docs/trust.md")))
+    assert len(rules) > 25
+    assert rules <= told
