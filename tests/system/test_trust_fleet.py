@@ -185,6 +185,17 @@ def go_on(server: PrivateRedis) -> None:
         broker.store.client.execute_command("CLIENT", "UNPAUSE")
 
 
+def test_ctrl_c_while_redis_is_told_is_quiet_and_what_was_changed_is_told_by_the_next(
+    fleet, server, blocked
+):
+    blocked.send_signal(signal.SIGINT)
+    out, err = blocked.communicate(timeout=30)
+    assert (blocked.returncode, err) == (130, b"")
+    go_on(server)
+    assert fleet.alpha.known() == ["beta"]
+    assert fleet.stream("alpha") == numbered(("pinned", "beta"))
+
+
 def test_one_that_is_killed_before_redis_took_it_has_told_once_after_the_next(
     fleet, server, blocked
 ):
