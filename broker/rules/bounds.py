@@ -21,7 +21,7 @@ class Bounds:
     log_ms_max: int = WEEK_MS  #: and their age
     log_hard_max: int = 1_000_000  #: entries, even where a live group has not read them
     done_max: int = 10_000  #: records of ended jobs
-    done_ms_max: int = WEEK_MS  #: and the time since their end
+    done_ms_max: int = WEEK_MS  #: and the time since their end, by Redis's own clock
     silence_ms_max: int = WEEK_MS  #: of a live reported job: since its last sighting
     tombstones_max: int = 100_000
     answers_max: int = 10_000  #: answers to events that made `seen` turn

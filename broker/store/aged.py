@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 import redis
 
 from broker.rules.bounds import Bounds
-from broker.rules.event import AHEAD_MS_MAX
+from broker.rules.event import AHEAD_MS_MAX, NUMBER_MAX
 from broker.rules.key import Key
 from broker.rules.record import REPORTED
 from broker.store.connection import redis_errors
@@ -37,6 +37,18 @@ class Look(NamedTuple):
     broken: list[str]
 
 
+class _Candidate(NamedTuple):
+    """A listed job that may be aged: it is, unless it was seen after `seen_max`."""
+
+    job: str
+    seen_max: int
+    ended: bool
+
+
+#: Members of a listing with their scores.
+_Listed = list[tuple[bytes, float]]
+
+
 class AgedRecords:
     """Those of one origin. Keeps where it stands: in the scan of `live`, and behind what is stuck in `done`."""
 
@@ -58,54 +70,63 @@ class AgedRecords:
         ended = self._ended(count - self._passed, oldest, now)
         if not ended:
             self._passed = 0  # from the head again, next time
-        # A job was seen no earlier than it was created, but for a clock that may run ahead by so much.
-        created_max = now - self._bounds.silence_ms_max + AHEAD_MS_MAX
-        silent = [_text(job) for job, created_at in open_ones if created_at <= created_max]
-        found = self._read(ended, silent, now)
-        self.pass_over(sum(job in ended for job in found.broken))
+        found = self._read(ended + self._silent(open_ones, now))
+        self.pass_over(len(ended) - sum(aged.ended for aged in found.aged))
         return found
 
     def pass_over(self, count: int) -> None:
         """So many of the ended ones that were found stay where they are: look behind them next time."""
         self._passed += count
 
-    def _ended(self, count: int, oldest: list[tuple[bytes, float]], now: int) -> list[str]:
-        """Of the oldest in `done`, those beyond the count and those beyond the age: both are at its head."""
+    def _ended(self, count: int, oldest: _Listed, now: int) -> list[_Candidate]:
+        """Of the oldest in `done`, those beyond the count and those beyond the age: both are at its head.
+
+        When they ended is their producer's word. By age goes only what Redis's own clock calls old as well, or the jobs
+        of a producer whose clock is behind would be gone as soon as they end.
+        """
         too_many = max(0, count - self._bounds.done_max)
         ended_max = now - self._bounds.done_ms_max
         return [
-            _text(job)
+            _Candidate(_text(job), NUMBER_MAX if at < too_many else ended_max, True)
             for at, (job, ended_at) in enumerate(oldest)
             if at < too_many or ended_at <= ended_max
         ]
 
-    def _read(self, ended: list[str], silent: list[str], now: int) -> Look:
-        jobs = ended + silent
+    def _silent(self, listed: _Listed, now: int) -> list[_Candidate]:
+        """Of these in `live`, those that may have been silent for so long.
+
+        A job was seen no earlier than it was created, but for a clock that may run ahead by so much.
+        """
+        seen_max = now - self._bounds.silence_ms_max
+        return [
+            _Candidate(_text(job), seen_max, False)
+            for job, created_at in listed
+            if created_at <= seen_max + AHEAD_MS_MAX
+        ]
+
+    def _read(self, candidates: list[_Candidate]) -> Look:
         with redis_errors():
             pipe = self._store.client.pipeline(transaction=False)
-            for job in jobs:
-                pipe.hmget(self._keys.of_job(job).job, "kind", "rev", "last_seen")
+            for candidate in candidates:
+                job_key = self._keys.of_job(candidate.job).job
+                pipe.hmget(job_key, "kind", "rev", "last_seen")
             replies = pipe.execute(raise_on_error=False)
             for reply in replies:
                 if isinstance(reply, redis.RedisError) and "WRONGTYPE" not in str(reply):
                     raise reply
         look = Look([], [])
-        silent_max = now - self._bounds.silence_ms_max
-        for at, (job, reply) in enumerate(zip(jobs, replies, strict=True)):
+        for (job, seen_max, ended), reply in zip(candidates, replies, strict=True):
             try:
                 kind, rev, last_seen = (raw.decode() for raw in cast("list[Any]", reply))
-                aged = Aged(
-                    Key.of_job(self._origin, job), rev, int(last_seen or 0), at < len(ended)
-                )
+                aged = Aged(Key.of_job(self._origin, job), rev, int(last_seen or 0), ended)
             except (AttributeError, TypeError, ValueError):
                 look.broken.append(job)
             else:
-                if aged.ended or (kind == REPORTED and aged.last_seen <= silent_max):
+                if aged.last_seen <= seen_max and (ended or kind == REPORTED):
                     look.aged.append(aged)
         return look
 
 
 def _text(raw: bytes) -> str:
-    return raw.decode(
-        errors="replace"
-    )  # what is no text of ours names no record: it is broken, and no more
+    # What is no text of ours names no record: it is broken, and no more.
+    return raw.decode(errors="replace")

@@ -126,6 +126,29 @@ def test_jobs_that_ended_long_ago_go_whatever_the_count(fleet):
     assert listed(fleet, [old, new]) == [new]
 
 
+def test_the_age_counts_by_redis_s_clock_not_by_the_one_that_the_producer_tells(fleet):
+    """A device whose clock begins at 1970: its jobs must not vanish as soon as they end. More of them than a page."""
+    late = [
+        fleet.report(f"late-{n:03}", "completed", created_at=n + 1, completed_at=n + 2)
+        for n in range(150)
+    ]
+    janitor = fleet.janitor(log_ms_max=10 * WEEK_MS)
+    fleet.clock.ahead_ms += WEEK_MS - 1
+    assert [janitor.step() for _ in range(5)] == [0] * 5
+    assert listed(fleet, late) == late
+
+    newer = fleet.report("newer", "completed", created_at=500, completed_at=501)
+    fleet.clock.ahead_ms += 1
+    assert sum(janitor.step() for _ in range(5)) == 150
+    assert listed(fleet, [newer]) == [newer]
+
+
+def test_of_such_jobs_too_the_newest_stay(fleet):
+    keys = [fleet.report(n, "completed", created_at=1, completed_at=n + 2) for n in range(8)]
+    assert settle(fleet.janitor(done_max=3)) == 5
+    assert listed(fleet, keys) == keys[5:]
+
+
 def test_a_job_of_our_own_workers_goes_with_all_it_left(fleet):
     fleet.workers_of("node-a")
     key = fleet.submit("7", spec='{"payload":1}')
