@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from broker.errors import Damaged, Invalid, Unavailable
 from broker.rules.key import NAME, check_name
 from broker.rules.sharing import Stand, share
-from broker.store.group import Group, Seen
+from broker.store.group import Group
 from broker.store.log import Place, Raw
 from broker.store.store import Store
 from broker.store.view import View
@@ -95,7 +95,10 @@ class Leases:
         """Take what is free; give back, or ask for, what makes it even."""
         now = self._clock.now()
         seen = self._group.look(self._origins(now))
-        stands = {origin: self._stand(origin, one, now) for origin, one in seen.items()}
+        stands = {
+            origin: Stand(one.owner if one.until > now else "", one.asked)
+            for origin, one in seen.items()
+        }
         for origin, stand in stands.items():
             if stand.owner == self._group.holder and origin not in self._held:
                 self._take(origin)  # its taking was not heard of, or it is to begin anew
@@ -165,12 +168,6 @@ class Leases:
         return [
             origin for origin in names if NAME.match(origin) and self._resting.get(origin, 0) <= now
         ]
-
-    def _stand(self, origin: str, seen: Seen, now: int) -> Stand:
-        held = self._held.get(origin)
-        if held is not None and seen.term != held.term:
-            self.drop(held)
-        return Stand(seen.owner if seen.until > now else "", seen.asked)
 
     def _waited(self, stands: dict[str, Stand], now: int) -> list[str]:
         """The free origins that were left for a whole lease to whoever asked for them."""

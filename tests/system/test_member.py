@@ -77,18 +77,53 @@ def test_nor_is_it_called_again_when_its_lease_lapsed_meanwhile(broker, away, cl
     assert ledger.ids == ["a", "b"]
 
 
-def test_what_is_told_again_is_told_with_all_that_followed_it(broker, clock):
+@pytest.mark.parametrize("fails", ["", "a"])
+def test_what_is_told_again_is_told_with_all_that_followed_it(broker, clock, fails):
     """Redis lost its last second: whoever was told a, b must not be told a alone, as if that were the newest."""
     desk_of(broker).report_many("ab")
     ledger = Ledger()
-    one = member(broker, ledger)
+    one = member(broker, ledger, tries=1)
     one.step()
-    key = broker.store.keys.of("desk").sub("g")
-    broker.store.client.hset(key, "acked", "0-0")
-    broker.store.client.hset(key, "sent", "0-0")
+    begin = dict.fromkeys(("acked", "sent"), "0-0")
+    broker.store.client.hset(broker.store.keys.of("desk").sub("g"), mapping=begin)
     clock.ahead_ms += 1_000
+    ledger.fails = set(fails)
     one.step()
     assert ledger.ids == ["a", "b", "a", "b"]
+
+
+def test_a_lease_that_lapsed_between_two_events_stops_the_second(broker, clock, monkeypatch):
+    desk_of(broker).report_many("abc")
+    ledgers = Ledger(), Ledger()
+    frozen, other = (member(broker, ledger) for ledger in ledgers)
+    run = broker.store.scripts.run
+
+    def then_freeze(name, keys, args):
+        answer = run(name, keys, args)
+        if name == "ack" and not ledgers[1].told:
+            clock.ahead_ms += frozen.lease_ms
+            other.step()
+        return answer
+
+    monkeypatch.setattr(broker.store.scripts, "run", then_freeze)
+    frozen.step()
+    frozen.step()
+    assert [ledger.ids for ledger in ledgers] == [["a"], ["b", "c"]]
+
+
+def test_a_log_that_was_lost_is_found_out_without_a_ring(broker, clock):
+    desk = desk_of(broker)
+    desk.report_many("ab")
+    ledger, gone = Ledger(), []
+    one = member(broker, ledger, on_gone=gone.append)
+    one.step()
+    broker.store.client.delete(desk.keys.log)
+    desk.report("c")
+    clock.ahead_ms += 1_000
+    one.step()
+    one.step()
+    assert ledger.ids == ["a", "b", "c"]
+    assert len(gone) == 1
 
 
 @pytest.mark.parametrize("script", ["claim", "fetch", "park", "fail", "release"])

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from broker.errors import Unavailable
 from broker.store.parked import parked
 from broker.store.server import PrivateRedis
 from broker.store.store import Store
@@ -144,6 +145,19 @@ def test_an_outage_is_told_once_and_closing_in_it_ends_it(server, own_broker, ca
     assert "left to lapse" in caplog.text
 
 
+def test_what_fails_at_once_is_not_tried_without_end(broker, monkeypatch):
+    def failing(member):
+        steps.append(member)
+        raise Unavailable("not now")
+
+    steps = []
+    monkeypatch.setattr("broker.member.Member.step", failing)
+    with broker.subscribe("g", print):
+        begun = time.monotonic()
+        until(lambda: time.monotonic() - begun > 1)
+    assert 2 <= len(steps) < 20
+
+
 def test_a_full_redis_lets_readers_read_on(own_broker):
     ledger = Ledger()
     desk = desk_of(own_broker)
@@ -159,7 +173,8 @@ def test_a_full_redis_lets_readers_read_on(own_broker):
     assert ledger.revs() == log_revs(own_broker)
 
 
-def test_an_origin_whose_keys_are_damaged_stops_no_other(broker, caplog):
+def test_an_origin_whose_keys_are_damaged_stops_no_other(broker, caplog, monkeypatch):
+    monkeypatch.setattr("broker.leases.DAMAGED_MS", 10)
     ledger = Ledger()
     client, keys = broker.store.client, broker.store.keys
     for origin in ("one", "two", "three"):
@@ -172,9 +187,11 @@ def test_an_origin_whose_keys_are_damaged_stops_no_other(broker, caplog):
         for number in range(20):
             desk_of(broker, "three").report(number)
         until(lambda: len(ledger.revs("three")) == 21)
+        before = errors(broker.store)
+        until(lambda: errors(broker.store) >= before + 4)  # both are tried again
     assert {one.origin for one in ledger.told} == {"three"}
     told = [one.message for one in caplog.records if "cannot read" in one.message]
-    assert len(told) == 2
+    assert len(told) == 2  # once for each
 
 
 def test_a_damaged_origin_is_read_on_once_it_is_mended(broker, monkeypatch):
