@@ -254,11 +254,15 @@ def test_wishes_for_what_the_bound_has_taken_are_forgotten(desk):
 
 
 def test_whatever_a_replay_killed_its_owner_with_is_not_replayed_by_the_next(desk):
-    _, ids = park_all(desk, 2)
+    _, ids = park_all(desk, 3)
     ask(desk)
-    desk.store.clock.ahead_ms += LEASE_MS + 1
-    second = Owner(desk.store, "b")
-    assert second.to_replay().id == ids[1]
+    for holder, left in (("b", ids[1:]), ("c", ids[2:]), ("d", [])):
+        desk.store.clock.ahead_ms += LEASE_MS + 1
+        owner = Owner(desk.store, holder)
+        assert owner.seen().replay.split() == left
+        handed = owner.to_replay()
+        assert (handed and handed.id) == (left[0] if left else None)
+    assert owner.seen().replay == ""
     assert [one.id for one in shown(desk)] == ids
 
 
