@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.rules.event import Guess, Report
+from broker.rules.event import Guess, Intent, Report
 from broker.rules.key import Key
 from broker.store.log import Log
 from broker.store.watch import Watcher
@@ -141,6 +141,19 @@ def test_the_age_counts_by_redis_s_clock_not_by_the_one_that_the_producer_tells(
     fleet.clock.ahead_ms += 1
     assert sum(janitor.step() for _ in range(5)) == 150
     assert listed(fleet, [newer]) == [newer]
+
+
+def test_a_job_that_waited_for_long_and_then_ended_stays_as_long_as_any_other(fleet):
+    """Nobody beats for a job that waits: what was seen of it last is its submission."""
+    key = fleet.submit("7")
+    janitor = fleet.janitor()
+    fleet.clock.ahead_ms += 10 * WEEK_MS
+    fleet.say(Intent(key=key))
+    settle(janitor)
+    assert fleet.view.get(key).state == "cancelled"
+    fleet.clock.ahead_ms += WEEK_MS
+    settle(janitor)
+    assert fleet.view.get(key) is None
 
 
 def test_of_such_jobs_too_the_newest_stay(fleet):
