@@ -124,11 +124,17 @@ class TestEndorsements:
         assert not of_ann.admit([CLEO.card(ANN)]).pins
         assert of_ann.admit([CLEO.card(ANN.again(2))]).pins
 
-    def test_R6_a_newer_epoch_of_the_voucher_in_the_same_list_makes_its_word_count(self, trust):
-        trust.pin(BOB.card())
-        trust.pin(ANN.card())
-        newer = ANN.again(2)
-        trust.admit([CLEO.card(newer), newer.card(BOB)])
+    @pytest.mark.parametrize("is_direct", [True, False], ids=["direct", "by one more"])
+    def test_R6_a_newer_epoch_of_the_voucher_in_the_same_list_makes_its_word_count(
+        self, trust, is_direct
+    ):
+        for one in (ANN, BOB):
+            trust.pin(one.card())
+        newer, zoe = ANN.again(2), Member.new("zoe")
+        if is_direct:
+            trust.admit([CLEO.card(newer), newer.card(BOB)])
+        else:
+            trust.admit([CLEO.card(newer), newer.card(zoe), zoe.card(BOB)])
         assert trust.get("ann").epoch == 2
         assert "cleo" in trust.pins
 
