@@ -300,20 +300,30 @@ def test_a_number_below_what_the_stream_ever_held_is_given_anew(store, trust, an
     assert announcements(store, NODE)[-1].node == "bob"
 
 
-def with_taken_numbers(store, folder, node: str):
-    """A store of which three changes wait whose numbers the stream gave to others; and what it holds."""
+def with_taken_numbers(store, folder, node: str, told: int = 0):
+    """A store of which three changes wait: the first `told` were told, the stream gave the numbers of the rest away."""
     trust = opened(folder)
     trust.pin(ANN.card())
     trust.rename("ann", "Ann")
     trust.pin(BOB.card())
-    for told in trust.pending():
-        taken = replace(told, node="elder", at=told.at - 1)
-        fields = {
-            name: str(int(value) if name == "persisted" else value)
-            for name, value in taken.to_json().items()
-        }
-        store.client.xadd(store.keys.trust(node), fields, id=f"{told.gen}-0")
+    for place, waiting in enumerate(trust.pending()):
+        said = waiting if place < told else replace(waiting, node="elder", at=waiting.at - 1)
+        fields = said.to_json() | {"persisted": 1}
+        store.client.xadd(store.keys.trust(node), fields, id=f"{said.gen}-0")
     return trust, announcements(store, node)
+
+
+@pytest.mark.parametrize("told", [1, 2, 3])
+def test_what_was_told_keeps_its_number_when_the_rest_gets_new_ones(store, tmp_path, told):
+    trust, before = with_taken_numbers(store, tmp_path, NODE, told)
+    waiting = trust.pending()
+    assert before[:told] == list(waiting[:told])
+    assert Announcer(store, NODE, trust).drain() == 3 - told
+    after = announcements(store, NODE)
+    assert after[:3] == before
+    assert [(one.change, one.node) for one in after[3:]] == [
+        (one.change, one.node) for one in waiting[told:]
+    ]
 
 
 def test_killed_at_any_step_of_giving_new_numbers_each_is_told_once(
@@ -369,10 +379,13 @@ def test_a_failure_at_any_step_of_striking_out_tells_nothing_twice(tmp_path, sto
     assert failed >= 8
 
 
-def test_what_was_forgotten_while_the_disk_fails_is_told_all_the_same(store, trust, announcer):
+@pytest.mark.parametrize("broken", ["", "write"], ids=["wholly", "for writing"])
+def test_what_was_forgotten_while_the_disk_fails_is_told_all_the_same(
+    store, trust, announcer, broken
+):
     trust.pin(ANN.card())
     announcer.drain()
-    with failing(lambda *_: True):
+    with failing(lambda _, step: step.startswith(broken)):
         trust.forget("ann")
         with pytest.raises(Unwritable):  # it cannot be struck out of a file
             announcer.drain()
@@ -384,3 +397,20 @@ def test_what_was_forgotten_while_the_disk_fails_is_told_all_the_same(store, tru
     trust.remove("ann")
     announcer.drain()
     assert [one.change for one in announcements(store, NODE)] == ["pinned", "forgotten", "removed"]
+
+
+def test_what_was_told_and_written_nowhere_gets_no_new_number(store, trust, announcer):
+    trust.pin(ANN.card())
+    trust.pin(BOB.card())
+    announcer.drain()
+    with failing(lambda _, step: step.startswith("write")):
+        trust.forget("ann")
+        with pytest.raises(Unwritable):
+            announcer.drain()
+    # The other process of this node knows nothing of it, and takes the same number.
+    other = opened(trust.folder)
+    other.rename("bob", "Bob")
+    Announcer(store, NODE, other).drain()
+    announcer.drain()
+    told = [one.change for one in announcements(store, NODE)]
+    assert told == ["pinned", "pinned", "forgotten", "renamed"]

@@ -23,6 +23,7 @@ from tests.store.trusting import (
     NOW,
     Member,
     failing,
+    files,
     member,
     opened,
     same_on_disk,
@@ -88,6 +89,26 @@ def test_T12_one_bad_file_is_passed_over_with_a_warning_and_the_others_load(trus
     # It can be pinned anew over what was bad.
     assert fresh.pin(ANN.card())
     assert set(opened(trust.folder).pins) == {"ann", "bob"}
+
+
+@pytest.mark.parametrize(
+    "field, value, rule",
+    [
+        ("node", "dan", "name_mismatch"),
+        ("name", "n" * 129, "out_of_bounds"),
+        ("epoch", 0, "out_of_bounds"),
+        ("epoch", 2**53, "big_integer"),
+    ],
+)
+def test_what_could_not_be_read_again_is_never_written(trust, field, value, rule):
+    """A program of ours that makes a card by hand passes by the strict reading; the disk does not."""
+    trust.pin(BOB.card())
+    before = files(trust.folder)
+    with pytest.raises(Untrusted) as refused:
+        trust.pin(replace(ANN.card(), **{field: value}))
+    assert refused.value.rule == rule
+    assert files(trust.folder) == before
+    assert set(trust.pins) == {"bob"}
 
 
 def test_whose_file_is_bad_is_pinned_by_the_operator_alone_for_it_may_have_been_removed(trust):
