@@ -39,9 +39,16 @@ def host_node() -> str:
 
 
 def data_dir() -> Path:
-    """Where `broker up` keeps its data: `$XDG_DATA_HOME/fleet-broker`."""
-    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(base) / "fleet-broker"
+    """Where `broker up` keeps its data: `$XDG_DATA_HOME/fleet-broker`.
+
+    An account without a home has no such folder: whoever needs one is told so by the system, and nobody else.
+    """
+    if base := os.environ.get("XDG_DATA_HOME"):
+        return Path(base) / "fleet-broker"
+    try:
+        return Path.home() / ".local" / "share" / "fleet-broker"
+    except RuntimeError:
+        return Path("/nonexistent/fleet-broker")
 
 
 class Settings(BaseSettings):

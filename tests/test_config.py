@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,17 @@ def test_a_wrong_file_is_named_with_the_place(nowhere: Path, text: str, says: st
     read = engines if text.startswith("[engines") else settings
     with pytest.raises(Misconfigured, match=says):
         read()
+
+
+def test_an_account_without_a_home_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that runs under any user id: only what keeps files there must be told where."""
+
+    def nobody(uid: int) -> pwd.struct_passwd:
+        raise KeyError(uid)
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    assert settings().trust_dir == Path("/nonexistent/fleet-broker/trust")
+    monkeypatch.setenv("BROKER_TRUST_DIR", "/srv/trust")
+    assert settings().trust_dir == Path("/srv/trust")
