@@ -40,6 +40,9 @@ trust = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+#: How many of the cards that were not admitted are told on stderr.
+NAMED_MAX = 8
+
 FileArgument = Annotated[
     str, typer.Argument(metavar="FILE|-", help="- is stdin.", show_default=False)
 ]
@@ -131,7 +134,9 @@ def admit(file: FileArgument, output: FormatOption = Format.table) -> None:
             shown = [dict(zip(names, outcome, strict=True)) for outcome in outcomes]
             print_list(shown, output, (), "")
     if found.refused:
-        lines = (f"{node} is not admitted ({rule})" for node, rule in found.refused)
+        lines = [f"{node} is not admitted ({rule})" for node, rule in found.refused[:NAMED_MAX]]
+        if len(found.refused) > NAMED_MAX:
+            lines.append(f"{len(found.refused)} are not admitted in all (-o json lists them)")
         raise Exit(UNVERIFIED, f"{file}: {'; '.join(lines)}")
 
 

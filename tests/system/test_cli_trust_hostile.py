@@ -322,6 +322,15 @@ class TestEndorsements:
         assert "eve" in ran.err
         assert not set(ran.out + ran.err) & set("\x1b\x9b\u202e")
 
+    def test_by_the_dozen(self, victim, mallory):
+        """The line stays short; as json, each is answered."""
+        cards = [mallory.card(epoch=epoch) for epoch in range(1, 41)]
+        ran = victim("admit", victim.file(cards), "-o", "json")
+        assert (ran.code, ran.err.count("\n")) == (8, 1)
+        assert "40 are not admitted in all" in ran.err
+        assert len(ran.err) < 1_000
+        assert ran.json == [{"node": "mallory", "outcome": "refused", "rule": "unvouched"}] * 40
+
 
 def proof(signer: Identity, tag: str = Removal.TAG, **wrong: object) -> dict:
     """A removal of alpha's epoch 2 by alpha itself, right but for what is wrong; signed over what it says."""
