@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from broker.errors import Gone
 from broker.rules.event import Guess, Intent, Report
 from broker.rules.key import Key
+from broker.rules.replay import rev_order
 from broker.store.log import Log
 from broker.store.watch import Watcher
 from tests.roles.fleet import ORIGIN, settle
+from tests.store.members import Owner
+from tests.store.readers import ORIGIN as READ
 
 DAY_MS = 86_400_000
 WEEK_MS = 7 * DAY_MS
@@ -64,6 +68,34 @@ def test_a_live_group_keeps_its_unread_tail_and_no_more_than_the_hard_cap(fleet)
     fleet.report_many(range(12, 16))
     assert settle(janitor) == 3
     assert log_length(fleet) == 10
+
+
+def test_a_slow_reader_gets_every_entry_while_the_log_is_cut_behind_it(fleet):
+    fleet.report("first", origin=READ)
+    owner = Owner(fleet.store)
+    janitor = fleet.janitor(log_max=3)
+    told, read = [], []
+    for turn in range(30):
+        told += fleet.report_many(range(turn * 5, turn * 5 + 5), origin=READ)
+        owner.group.look([READ])
+        settle(janitor)
+        revs = owner.fetch(4)
+        read += revs
+        owner.ack(revs[-1])
+    assert log_length(fleet, READ) > 30
+    while revs := owner.fetch(40):
+        read += revs
+        owner.ack(revs[-1])
+        settle(janitor)
+    assert len(read) == len(set(read)) == 1 + len(told)
+    assert sorted(read, key=rev_order) == read
+    assert log_length(fleet, READ) == 3
+
+    fleet.report_many(range(1_000, 1_010), origin=READ)
+    fleet.janitors.pop().close()
+    settle(fleet.janitor(log_max=3, log_hard_max=6))
+    with pytest.raises(Gone):
+        owner.fetch()
 
 
 def test_a_group_that_nobody_reads_as_for_a_week_is_forgotten_and_keeps_nothing(fleet):
