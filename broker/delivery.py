@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
 
-from broker.rules.entry import Entry
 from broker.rules.key import Key
 from broker.rules.record import Record
+from broker.store.decode import read_logged
+from broker.store.log import Raw
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +32,27 @@ class Delivery:
     tries: int  #: which try this is, from 1
     replayed: bool  #: whether it was parked, and is told now, out of its order
 
-    @classmethod
-    def of(cls, origin: str, entry: Entry, *, term: int, tries: int, replayed: bool) -> Self:
-        """Build it of a log entry. Raises ValueError where the entry names no job."""
+
+def read_delivery(
+    origin: str, raw: Raw, *, term: int, tries: int, replayed: bool = False
+) -> Delivery | str:
+    """What the handler is given of a log's entry; why not, where the entry cannot be read."""
+    try:
+        entry = read_logged(*raw)
         key = entry.key(origin)
-        return cls(
-            origin=origin,
-            rev=entry.rev,
-            key=None if entry.names_pair else key,
-            id=key.id,
-            record=entry.record,
-            event=entry.event,
-            rule=entry.rule,
-            by=entry.by,
-            generation=entry.generation,
-            term=term,
-            tries=tries,
-            replayed=replayed,
-        )
+    except (KeyError, TypeError, ValueError) as wrong:
+        return f"this is no entry of ours: {wrong!r}"
+    return Delivery(
+        origin=origin,
+        rev=entry.rev,
+        key=None if entry.names_pair else key,
+        id=key.id,
+        record=entry.record,
+        event=entry.event,
+        rule=entry.rule,
+        by=entry.by,
+        generation=entry.generation,
+        term=term,
+        tries=tries,
+        replayed=replayed,
+    )

@@ -44,7 +44,8 @@ class Held:
     is_due: bool = True  #: whether anything may have come since the last fetch
     replays: bool = False  #: whether somebody asked for parked entries
     not_before: int = 0  #: Redis's ms: after a failure it waits
-    tries: int = 0  #: of the first one that waits
+    tries: int = 0  #: of the first one that waits, or of telling that the log lost it
+    is_told: bool = False  #: whether that was told
 
     @property
     def unread_ms(self) -> int:

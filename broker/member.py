@@ -12,21 +12,21 @@ from __future__ import annotations
 import logging
 import random
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from broker.config import Settings
-from broker.delivery import Delivery
+from broker.delivery import Delivery, read_delivery
 from broker.errors import BrokerError, Damaged, Gone, Invalid, Refused
 from broker.leases import Held, Leases
 from broker.rules.backoff import backoff_ms
 from broker.rules.lag import LagWatch
-from broker.store.decode import read_logged
 from broker.store.doorbell import Doorbell
 from broker.store.group import FETCH_MAX, Group
-from broker.store.log import Raw
 from broker.store.store import Store
 
+#: How long one origin's entries are handed over, in ms, before the next origin has its turn; one entry at least.
+TURN_MS = 100
 #: How often an entry is tried before it is parked, unless said otherwise.
 TRIES_MAX = 5
 #: The reason of an entry whose failures nobody lived to tell.
@@ -65,13 +65,8 @@ class Member:
         self._on_gone = on_gone or self._say_gone
         self._chance = chance
         self._store = store
-        self._group = Group(
-            store,
-            name,
-            secrets.token_hex(8),
-            lease_ms=self.lease_ms,
-            parked_max=config.bounds.parked_max,
-        )
+        me, parked_max = secrets.token_hex(8), config.bounds.parked_max
+        self._group = Group(store, name, me, lease_ms=self.lease_ms, parked_max=parked_max)
         self._leases = Leases(store, self._group, self.lease_ms, origins)
         self._bell = Doorbell(store.client)
         self._lag = LagWatch()
@@ -79,8 +74,7 @@ class Member:
         self._handled: dict[str, bytes] = {}
         #: Why the handler failed last at each origin, and on which entry.
         self._reasons: dict[str, tuple[bytes, str]] = {}
-        #: How often the handler of a loss was tried, for each origin that lost entries; `tries`, where it is told.
-        self._losses: dict[str, int] = {}
+        self._turn = 0
         self.closing = False
 
     @property
@@ -91,17 +85,15 @@ class Member:
     # --- for the thread that steps ---------------------------------------------------------------
 
     def step(self) -> int:
-        """Look where that is due, then deliver, of each origin at most one fetch. How many entries were dealt with.
+        """Look where that is due, then deliver until the next look is. How many entries were dealt with.
 
-        Raises Unavailable, Damaged; nothing is lost by it, the next step goes on. What the handler raises beside
+        Raises Unavailable; nothing is lost by it, the next step goes on. What the handler raises beside
         Exceptions comes out here.
         """
         if not self.closing and self._store.clock.now() >= self._leases.look_at:
             self._leases.look()
         done = 0
-        for held in self._leases.held:
-            if self.closing:
-                break
+        for held in self._in_turn():
             try:
                 done += self._serve(held)
             except Refused as refused:
@@ -162,8 +154,19 @@ class Member:
 
     # --- delivering ------------------------------------------------------------------------------
 
+    def _in_turn(self) -> Iterator[Held]:
+        """Each origin once, beginning behind the one that was served last, until it is time to look again."""
+        row = self._leases.held
+        first = self._turn % len(row) if row else 0
+        for held in row[first:] + row[:first]:
+            self._turn += 1
+            yield held
+            if self.closing or self._store.clock.now() >= self._leases.look_at:
+                break
+
     def _serve(self, held: Held) -> int:
-        if self._store.clock.now() >= held.until:
+        begun = self._store.clock.now()
+        if begun >= held.until:
             self._leases.refresh(held)
         done = 0
         if held.replays and self._may(held):
@@ -173,6 +176,8 @@ class Member:
         while held.waiting and self._may(held):
             self._deal(held, *held.waiting[0])
             done += 1
+            if self._store.clock.now() - begun >= TURN_MS:
+                break
         return done
 
     def _may(self, held: Held) -> bool:
@@ -198,7 +203,7 @@ class Member:
                 known, reason = self._reasons.get(held.origin, (b"", ""))
                 self._park(held, rev, reason if known == rev else INTERRUPTED)
                 return
-            delivery = self._read(held, (rev, flat), held.tries)
+            delivery = read_delivery(held.origin, (rev, flat), term=held.term, tries=held.tries + 1)
             if isinstance(delivery, str):
                 self._park(held, rev, delivery)
                 return
@@ -243,22 +248,20 @@ class Member:
         if parked is None:
             held.replays = False
             return 0
-        delivery = self._read(held, parked.raw, parked.tries, replayed=True)
-        reason = delivery if isinstance(delivery, str) else self._call(delivery)
+        delivery = read_delivery(
+            held.origin, parked.raw, term=held.term, tries=parked.tries + 1, replayed=True
+        )
+        try:
+            reason = delivery if isinstance(delivery, str) else self._call(delivery)
+        except BaseException:
+            with suppress(BrokerError):
+                self._group.again(held.origin, held.term, parked.id, INTERRUPTED)
+            raise
         if reason:
             self._group.again(held.origin, held.term, parked.id, reason)
         else:
             self._group.done(held.origin, held.term, parked.id)
         return 1
-
-    def _read(self, held: Held, raw: Raw, tries: int, *, replayed: bool = False) -> Delivery | str:
-        """What the handler is given, or why it cannot be."""
-        try:
-            return Delivery.of(
-                held.origin, read_logged(*raw), term=held.term, tries=tries + 1, replayed=replayed
-            )
-        except (KeyError, TypeError, ValueError) as wrong:
-            return f"this is no entry of ours: {wrong!r}"
 
     def _call(self, delivery: Delivery) -> str:
         """Why the handler failed; empty where it did not."""
@@ -276,20 +279,17 @@ class Member:
 
     def _lost(self, held: Held, gone: Gone) -> None:
         """Tell it once, and go on where the log can be read."""
-        tries = self._losses.get(held.origin, 0)
-        if tries < self._tries_max:
+        if not held.is_told:
+            held.tries += 1
             try:
                 self._on_gone(gone)
-                tries = self._tries_max
             except Exception:  # noqa: BLE001 - as with the handler
                 _log.exception("group %s: telling failed that %s", self.name, gone)
-                tries += 1
-            self._losses[held.origin] = tries
-            if tries < self._tries_max:
-                self._back_off(held, tries)
-                return
+                if held.tries < self._tries_max:
+                    self._back_off(held, held.tries)
+                    return
+            held.is_told = True
         self._group.skip(held.origin, held.term)
-        del self._losses[held.origin]
         self._leases.drop(held)  # it stands elsewhere now: the next look, at once, says where
         self._leases.look_at = 0
 

@@ -213,7 +213,7 @@ class _LoopClosed(BaseException):
 
 
 class _Trouble:
-    """What Redis does not do is tried again with growing pauses; both threads together tell it once."""
+    """What fails is tried again with growing pauses, whatever it is; both threads together tell it once."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -224,9 +224,10 @@ class _Trouble:
         thread = threading.get_ident()
         try:
             step()
-        except BrokerError as error:
+        except Exception as error:  # noqa: BLE001 - it outlives whatever one step met
             if not self._pauses:
-                _log.warning("group %s: %s; trying on", self._name, error)
+                trace = None if isinstance(error, BrokerError) else error
+                _log.warning("group %s: %s; trying on", self._name, error, exc_info=trace)
             doubled = max(PAUSE_SECONDS_MIN, 2 * self._pauses.get(thread, 0))
             self._pauses[thread] = pause = min(doubled, PAUSE_SECONDS_MAX)
             stop.wait(pause * random.uniform(0.8, 1))

@@ -6,6 +6,7 @@ import pytest
 
 from broker.errors import Unavailable
 from broker.member import Member
+from broker.store.parked import ask_replay, parked
 from tests.clock import StillClock
 from tests.system.subscriber import Ledger, desk_of, log_revs, sub
 
@@ -172,6 +173,55 @@ def test_what_the_handler_raises_beside_exceptions_comes_out_and_counts_as_a_try
         one = member(broker, handler, tries=2)
     one.step()  # it is parked unseen, so that whoever restarts it gets on
     assert sub(broker, "g")["acked"] == log_revs(broker)[-1]
+
+
+def test_so_does_what_it_raises_when_it_is_told_a_parked_event_again(broker, clock):
+    def handler(delivery):
+        if delivery.replayed:
+            raise SystemExit(3)
+        raise ValueError("not now")
+
+    desk_of(broker).report("a")
+    one = member(broker, handler, tries=1)
+    one.step()
+    ask_replay(broker.store, "desk", "g")
+    clock.ahead_ms += 1_000
+    with pytest.raises(SystemExit):
+        one.step()
+    clock.ahead_ms += 1_000
+    one.step()  # it is not told once more by itself
+    assert [found.tries for found in parked(broker.store, "desk", "g")] == [2]
+
+
+def test_a_loss_is_told_again_where_another_one_followed_before_it_was_passed_over(
+    broker, away, clock
+):
+    desk = desk_of(broker)
+    gone, others = [], []
+    one = member(broker, Ledger(), on_gone=gone.append)
+    other = member(broker, Ledger(), on_gone=others.append)
+    desk.report("a")
+    one.step()
+
+    def lose(id):
+        broker.store.client.delete(desk.keys.log)
+        desk.report(id)
+        clock.ahead_ms += 1_000
+
+    lose("b")
+    away.before.add("skip")
+    with pytest.raises(Unavailable):
+        one.step()
+    away.before.clear()
+    clock.ahead_ms += one.lease_ms
+    other.step()
+    other.step()
+    assert (len(gone), len(others)) == (1, 1)
+    other.leave()
+    lose("c")
+    one.step()
+    one.step()
+    assert len(gone) == 2
 
 
 # --- falling behind ---------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -44,6 +45,10 @@ def started(broker, redis_url, tmp_path):
     yield start
     for process in made:
         process.kill()
+
+
+def stands_still(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def even(broker, *subscriptions):
@@ -150,6 +155,7 @@ def test_a_frozen_member_is_followed_and_thaws_into_nothing(broker, started):
     until(lambda: len(process.lines) > 20)
     os.kill(process.pid, signal.SIGSTOP)
     begun = time.monotonic()
+    until(lambda: stands_still(process.pid))
     before = [line.rev for line in process.lines]
     assert len(before) < 1_900  # it was frozen with entries in hand
     ledger = Ledger()
