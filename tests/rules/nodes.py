@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -34,11 +34,13 @@ class Node:
     def sign(self, tag: str, body: Mapping[str, Any]) -> str:
         return to_text(self.key.sign(message(tag, body)))
 
+    @cache  # noqa: B019 - the nodes of a test are few, and signing is dear
     def at(self, epoch: int) -> Node:
         other = Node.__new__(Node)
         other.__dict__.update(self.__dict__, certificate=self.certificate, epoch=epoch)
         return other
 
+    @cache  # noqa: B019
     def of(self, subject: Node, now_ms: int = NOW) -> Endorsement:
         """This node's word for another."""
         return Endorsement.signed(self, subject.card(), now_ms)
