@@ -6,6 +6,7 @@ removal says nothing after it. Whether a word counts is asked in `broker.rules.v
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Protocol, Self
@@ -63,11 +64,7 @@ class Endorsement:
     @classmethod
     def from_json(cls, said: object) -> Self:
         """Read one; raise Untrusted (see `strict.fields`). Whether its signature holds is asked when it is to count."""
-        return cls(
-            **fields(
-                said, {name: CHECKS[name] for name in CHECKS if name in cls.__dataclass_fields__}
-            )
-        )
+        return cls(**_read(said, cls))
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -105,11 +102,7 @@ class Removal:
     @classmethod
     def from_json(cls, said: object) -> Self:
         """Read one; raise Untrusted (see `strict.fields`)."""
-        return cls(
-            **fields(
-                said, {name: CHECKS[name] for name in CHECKS if name in cls.__dataclass_fields__}
-            )
-        )
+        return cls(**_read(said, cls))
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -118,6 +111,10 @@ class Removal:
     def body(self) -> dict[str, Any]:
         """What is signed: all but the signature."""
         return _body(self)
+
+
+def _read(said: object, kind: type[Endorsement | Removal]) -> dict[str, Any]:
+    return fields(said, {field.name: CHECKS[field.name] for field in dataclasses.fields(kind)})
 
 
 def _body(word: Endorsement | Removal) -> dict[str, Any]:
