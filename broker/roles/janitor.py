@@ -9,6 +9,7 @@ goes when nobody has spoken of the job for the whole time, never earlier.
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from contextlib import suppress
 
@@ -19,7 +20,7 @@ from broker.rules.bounds import Bounds
 from broker.rules.event import NUMBER_MAX, Prune
 from broker.rules.liveness import Budgets
 from broker.rules.verdict import APPLIED
-from broker.store.aged import AgedRecords
+from broker.store.aged import PAGE, AgedRecords
 from broker.store.groups import Groups
 from broker.store.log import TRIM_MAX, Log
 from broker.store.store import Store
@@ -27,9 +28,12 @@ from broker.store.view import View
 
 ROLE = "janitor"
 
-#: How many origins one step looks at, and how often it cuts the log of one.
+#: How many origins one step looks at, and how much it cuts off the log of one.
 ORIGINS_MAX = 20
-CUTS_MAX = 5
+CUT_MAX = 5 * TRIM_MAX
+#: A round of all origins begins so many seconds after the last one; in between only those are looked at again where
+#: much is left to be done. Where something comes in all the time, there is always a little to go.
+ROUND_SECONDS = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +48,7 @@ class Janitor:
         bounds: Bounds | None = None,
         budgets: Budgets | None = None,
         holder: str = "",
+        round_seconds: float = ROUND_SECONDS,
     ) -> None:
         self._store = store
         self._bounds = bounds or Bounds()
@@ -51,12 +56,15 @@ class Janitor:
         self._groups = Groups(store)
         self._lead = Lead(store, ROLE, (budgets or Budgets()).guess_ms, holder)
         self._term = 0
-        self._round: deque[str] = deque()
+        self._round_seconds = round_seconds
+        self._round_due = 0.0
+        self._round: deque[str] = deque()  # the origins that are still to be looked at
+        self._again: list[str] = []  # those where much was left
         self._books: dict[str, _Books] = {}
         self._complain = Complaints().tell
 
     def step(self) -> int:
-        """One turn: how much went, at least 1 while a round is not over; 0 where nothing is to go, or another leads."""
+        """One turn: how much went, at least 1 where the next is to come at once; 0 until then, or if another leads."""
         try:
             if not self._lead.hold():
                 return 0
@@ -83,18 +91,30 @@ class Janitor:
         self._term = self._lead.term
 
     def _turn(self) -> int:
+        if not self._round and not self._begin_round():
+            return 0
         now = self._store.clock.now()
-        if not self._round:
-            self._round.extend(self._view.origins())
         origins = [self._round.popleft() for _ in range(min(ORIGINS_MAX, len(self._round)))]
         dead, live = self._look_at_groups(now)
         cut = {origin: self._cut(origin, live) for origin in origins}
         done = sum(cut.values()) + self._reap(dead, now)
         for origin, count in cut.items():
             # Where much is left to be cut, room is made first: in a full Redis, nothing can be pruned before.
-            if count < CUTS_MAX * TRIM_MAX:
-                done += self._prune(origin, now)
-        return done or (1 if self._round else 0)
+            pruned = self._prune(origin, now) if count < CUT_MAX else 0
+            done += pruned
+            if count >= CUT_MAX or pruned >= PAGE:
+                self._again.append(origin)
+        return done or int(bool(self._round or self._again))
+
+    def _begin_round(self) -> bool:
+        here = time.monotonic()
+        if here >= self._round_due:
+            self._round.extend(self._view.origins())
+            self._round_due = here + self._round_seconds
+        else:
+            self._round.extend(self._again)
+        self._again.clear()
+        return bool(self._round)
 
     def _look_at_groups(self, now: int) -> tuple[list[str], list[str] | None]:
         """The dead and the live ones; None where nobody can tell which live."""
@@ -112,7 +132,7 @@ class Janitor:
         kept = (bounds.log_max, bounds.log_ms_max) if groups is not None else (hard_max, NUMBER_MAX)
         try:
             self._lead.raise_term(origin)
-            for _ in range(CUTS_MAX):
+            while gone < CUT_MAX:
                 count = self._of(origin).log.trim(
                     *kept, groups=groups or (), hard_max=hard_max, term=self._term
                 )

@@ -17,8 +17,6 @@ from broker.rules.liveness import Budgets
 from broker.store.connection import check_version
 from broker.store.store import Store
 
-#: How often the janitor looks round while nothing is to be done.
-JANITOR_SECONDS = 1.0
 #: How often the announcer looks for what waits: it is told by whoever changed it, unless Redis was away.
 ANNOUNCER_SECONDS = 1.0
 #: How long a role may take to end its last step; what Redis still owes it then is given up.
@@ -45,7 +43,7 @@ def roles(store: Store, budgets: Budgets, bounds: Bounds, trust_dir: Path | None
     janitor = Janitor(store, bounds=bounds, budgets=budgets)
     led = [
         Role("dispatcher", dispatcher.step, dispatcher.close, dispatcher.bell),
-        Role("janitor", janitor.step, janitor.close, pace_seconds=JANITOR_SECONDS),
+        Role("janitor", janitor.step, janitor.close),
     ]
     if trust_dir is None:
         return led

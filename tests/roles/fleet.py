@@ -39,11 +39,12 @@ class Fleet:
         self.dispatchers.append(Dispatcher(store, **options))
         return self.dispatchers[-1]
 
-    def janitor(self, **bounds):
+    def janitor(self, round_seconds=0.0, **bounds):
         store = Store.from_url(self.store.url, self.store.keys.namespace)
         store.clock = self.clock
         budgets = Budgets(guess_ms=60_000)
-        self.janitors.append(Janitor(store, bounds=Bounds(**bounds), budgets=budgets))
+        options = {"budgets": budgets, "round_seconds": round_seconds}
+        self.janitors.append(Janitor(store, bounds=Bounds(**bounds), **options))
         return self.janitors[-1]
 
     def close(self):

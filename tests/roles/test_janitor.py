@@ -345,3 +345,26 @@ def test_a_step_cuts_a_bounded_number_of_entries(fleet):
     )
     janitor = fleet.janitor(log_max=10)
     assert [janitor.step() for _ in range(4)] == [1_000, 1_000, 490, 0]
+
+
+def test_where_much_is_left_the_next_round_comes_at_once_else_after_a_while(fleet):
+    """Where something comes in all the time, there is always something to go: that must not keep it busy."""
+    fleet.view.apply(
+        [Report(key=Key("a", "e", "", str(n)), created_at=1, state="running") for n in range(2_500)]
+    )
+    fleet.view.apply(
+        [Report(key=Key("b", "e", "", str(n)), created_at=1, state="failed") for n in range(250)]
+    )
+    for n in range(45):
+        fleet.report("7", origin=f"o{n:02}")
+    janitor = fleet.janitor(round_seconds=3_600, log_max=10, done_max=10)
+    assert settle(janitor) >= 2_490 + 240
+    assert log_length(fleet, "a") == 10
+    assert fleet.store.client.zcard(fleet.store.keys.of("b").done) == 10
+
+    fleet.report_many(range(5), origin="a")
+    assert janitor.step() == 0
+    assert log_length(fleet, "a") == 15
+    janitor._round_due = 0.0  # an hour later
+    settle(janitor)
+    assert log_length(fleet, "a") == 10

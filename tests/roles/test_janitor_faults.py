@@ -94,7 +94,8 @@ from broker.roles.loop import Loop
 from broker.rules.bounds import Bounds
 from broker.rules.liveness import Budgets
 from broker.store.store import Store
-janitor = Janitor(Store.from_url(sys.argv[1], sys.argv[2]), bounds=Bounds(log_max=2), budgets=Budgets(guess_ms=300))
+store = Store.from_url(sys.argv[1], sys.argv[2])
+janitor = Janitor(store, bounds=Bounds(log_max=2), budgets=Budgets(guess_ms=300), round_seconds=0)
 print("up", flush=True)
 Loop("janitor", janitor.step, threading.Event(), pace_seconds=0.01).run()
 """
@@ -251,7 +252,7 @@ def test_a_full_redis_takes_writes_again_once_the_janitor_cut_its_logs(tmp_path,
             any(write(turn) for turn in turns)
         assert next(turns) > 20
 
-        janitor = Janitor(store, bounds=Bounds(log_max=50))
+        janitor = Janitor(store, bounds=Bounds(log_max=50), round_seconds=0.0)
         assert settle(janitor) > 20 * 50
         for turn in itertools.islice(turns, 20):
             write(turn)
