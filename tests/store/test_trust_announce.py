@@ -326,6 +326,17 @@ def test_what_was_told_keeps_its_number_when_the_rest_gets_new_ones(store, tmp_p
     ]
 
 
+def test_of_two_processes_that_see_a_number_taken_one_gives_new_ones(tmp_path):
+    trust, other = opened(tmp_path), opened(tmp_path)
+    trust.pin(ANN.card())
+    trust.rename("ann", "Ann")
+    seen_by_both = trust.pending()[0]
+    trust.renumber(seen_by_both, 10)
+    assert [told.gen for told in other.pending()] == [11, 12]
+    other.renumber(seen_by_both, 10)
+    assert [told.gen for told in trust.pending()] == [11, 12]
+
+
 def test_killed_at_any_step_of_giving_new_numbers_each_is_told_once(
     tmp_path, redis_url, store, namespace
 ):
