@@ -8,7 +8,8 @@ from broker.errors import Unavailable
 from broker.member import Member
 from broker.store.parked import ask_replay, parked
 from tests.clock import StillClock
-from tests.system.subscriber import Ledger, desk_of, log_revs, sub
+from tests.store.readers import until
+from tests.system.subscriber import Ledger, broker_with, desk_of, log_revs, sub
 
 MINUTE = 60_000
 
@@ -259,3 +260,19 @@ def test_who_has_nothing_to_read_has_no_lag(broker, clock, warned):
         clock.ahead_ms += 1_000
         one.watch_lag()
     assert warned() == []
+
+
+def test_a_subscription_says_so_while_its_handler_is_stuck(broker, clock, namespace, caplog):
+    broker = broker_with(broker.store, namespace, lease_ms=300)
+    desk_of(broker).report("a")
+    ledger = Ledger(blocks="a")
+    with broker.subscribe("g", ledger):
+        ledger.has(1)
+
+        def falls_behind():
+            clock.ahead_ms += 10_000
+            return "falls behind" in caplog.text
+
+        until(falls_behind)
+        ledger.go.set()
+    assert sub(broker, "g")["acked"] == log_revs(broker)[-1]
