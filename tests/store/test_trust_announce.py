@@ -6,6 +6,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
+from redis.client import Pipeline
 
 from broker.errors import Damaged, Invalid, Unavailable, Unwritable
 from broker.store.announce import BATCH_MAX, Announcer, announcements
@@ -209,6 +210,26 @@ def test_a_full_redis_loses_nothing(server, namespace, trust):
     assert Announcer(store, NODE, trust).drain() == 1
     assert announcements(store, NODE) == list(waiting)
     store.close()
+
+
+def test_where_redis_refuses_one_of_several_none_is_told(store, trust, announcer, monkeypatch):
+    trust.pin(ANN.card())
+    rename(trust, 2)
+    waiting = trust.pending()
+    tell, places = Pipeline.xadd, itertools.count()
+
+    def spoil_second(pipe, key, fields, **more):
+        if next(places) == 1:
+            return pipe.execute_command("XADD", key)
+        return tell(pipe, key, fields, **more)
+
+    with monkeypatch.context() as spoiled:
+        spoiled.setattr(Pipeline, "xadd", spoil_second)
+        with pytest.raises(Damaged):
+            announcer.drain()
+    assert announcements(store, NODE) == []
+    assert announcer.drain() == 3
+    assert announcements(store, NODE) == list(waiting)
 
 
 def test_a_key_of_another_type_is_damage_and_the_change_waits(store, trust, announcer):
