@@ -47,14 +47,13 @@ class Janitor:
         *,
         bounds: Bounds | None = None,
         budgets: Budgets | None = None,
-        holder: str = "",
         round_seconds: float = ROUND_SECONDS,
     ) -> None:
         self._store = store
         self._bounds = bounds or Bounds()
         self._view = View(store, self._bounds)
         self._groups = Groups(store)
-        self._lead = Lead(store, ROLE, (budgets or Budgets()).guess_ms, holder)
+        self._lead = Lead(store, ROLE, (budgets or Budgets()).guess_ms)
         self._term = 0
         self._round_seconds = round_seconds
         self._round_due = 0.0
