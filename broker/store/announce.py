@@ -11,6 +11,8 @@ import logging
 from collections.abc import Sequence
 from typing import cast
 
+import redis
+
 from broker.errors import BrokerError, Damaged
 from broker.rules.key import check_name
 from broker.rules.signed import INTEGER_MAX
@@ -40,57 +42,58 @@ class Announcer:
         self._announcements_max = announcements_max
 
     def drain(self) -> int:
-        """Announce what waits; return how many that were.
+        """Announce what waits; return how many changes wait no more.
 
         Raises Unavailable, Damaged: the rest waits on. Raises Unwritable where what was told cannot be struck out: it
         is not told twice for that.
         """
         count = 0
         while waiting := self._trust.pending()[:BATCH_MAX]:
-            top = self._top()
-            rest = waiting[self._count_told(waiting) :]
-            if rest and rest[0].gen <= top:
-                self._trust.renumber(rest[0], top)
-                continue
-            if rest:
-                self._tell(rest)
-            self._trust.announced(waiting[-1].gen)
-            count += len(rest)
+            if self._tell(waiting):
+                self._trust.announced(waiting[-1].gen)
+                count += len(waiting)
         return count
 
-    def _top(self) -> int:
+    def _tell(self, waiting: Sequence[Announcement]) -> bool:
+        """Whether all of them stand in the stream now; False: look again."""
+        with redis_errors(), self._client.pipeline() as pipe:
+            try:
+                # Nobody else writes between the look and the telling, and no lost answer is silently asked for again.
+                pipe.watch(self._key)  # type: ignore[no-untyped-call]
+                top = self._top(pipe)
+                rest = waiting[self._count_told(pipe, waiting) :]
+                if rest and rest[0].gen <= top:
+                    self._trust.renumber(rest[0], top)
+                    return False
+                pipe.multi()
+                for change in rest:
+                    pipe.xadd(
+                        self._key,
+                        _fields(change),  # type: ignore[arg-type]
+                        id=f"{change.gen}-0",
+                        maxlen=self._announcements_max,
+                        approximate=False,
+                    )
+                pipe.execute()
+            except redis.WatchError:
+                return False
+        return True
+
+    def _top(self, pipe: redis.client.Pipeline) -> int:
         """The highest number that the stream ever held: it takes none below."""
-        with redis_errors():
-            if not self._client.exists(self._key):
-                return 0
-            info = cast("dict[str, bytes]", self._client.xinfo_stream(self._key))
+        if not pipe.exists(self._key):
+            return 0
+        info = cast("dict[str, bytes]", pipe.xinfo_stream(self._key))
         top = int(info["last-generated-id"].decode().partition("-")[0])
         if top >= INTEGER_MAX:
             raise Damaged(f"{self._key} holds an id that no number follows: somebody wrote to it")
         return top
 
-    def _count_told(self, waiting: Sequence[Announcement]) -> int:
+    def _count_told(self, pipe: redis.client.Pipeline, waiting: Sequence[Announcement]) -> int:
         """How many were told before: in order, so that whatever stands before a told one was, too, be it trimmed."""
-        with redis_errors():
-            found = self._client.xrange(self._key, f"{waiting[0].gen}-0", f"{waiting[-1].gen}-0")
+        found = pipe.xrange(self._key, f"{waiting[0].gen}-0", f"{waiting[-1].gen}-0")
         told = _read(self._key, cast("list[Entry]", found))
         return max((count for count, change in enumerate(waiting, 1) if change in told), default=0)
-
-    def _tell(self, changes: Sequence[Announcement]) -> None:
-        # In one transaction: were one of them refused alone, the next would be taken for the proof that it was told.
-        with redis_errors(), self._client.pipeline(transaction=True) as pipe:
-            for change in changes:
-                pipe.xadd(
-                    self._key,
-                    _fields(change),  # type: ignore[arg-type]
-                    id=f"{change.gen}-0",
-                    maxlen=self._announcements_max,
-                    approximate=False,
-                )
-            failed = [answer for answer in pipe.execute(False) if isinstance(answer, Exception)]
-            # A re-send, or another process at the same moment, is refused: then all of them stand there.
-            if failed and self._count_told(changes) < len(changes):
-                raise failed[0]
 
 
 def announcements(store: Store, node: str, count: int = 100) -> list[Announcement]:
