@@ -9,7 +9,7 @@ import pytest
 from redis.client import Pipeline
 
 from broker.errors import Damaged, Invalid, Unavailable, Unwritable
-from broker.store.announce import BATCH_MAX, Announcer, announcements
+from broker.store.announce import Announcer, announcements
 from broker.store.server import PrivateRedis
 from broker.store.store import Store
 from tests.store.cutting_proxy import CuttingProxy
@@ -132,12 +132,19 @@ def test_while_redis_is_away_changes_stand_and_wait_in_order(store, trust, annou
 
 def test_more_than_one_call_carries_is_told_in_several(store, trust, announcer, monkeypatch):
     monkeypatch.setattr("broker.store.announce.BATCH_MAX", 3)
-    assert BATCH_MAX > 3
+    execute, sizes = Pipeline.execute, []
+
+    def counted(pipe, *args):
+        sizes.append(len(pipe))
+        return execute(pipe, *args)
+
+    monkeypatch.setattr(Pipeline, "execute", counted)
     trust.pin(ANN.card())
     rename(trust, 7)
     waiting = trust.pending()
     assert announcer.drain() == 8
     assert announcements(store, NODE) == list(waiting)
+    assert sizes == [3, 3, 2]
 
 
 def test_what_waits_is_bounded_and_the_newest_stay(store, tmp_path, caplog):
@@ -252,12 +259,33 @@ def test_a_key_of_another_type_is_damage_and_the_change_waits(store, trust, anno
     assert len(trust.pending()) == 1
 
 
-def test_an_id_that_no_number_follows_is_damage_and_the_change_waits(store, trust, announcer):
-    store.client.xadd(store.keys.trust(NODE), {"a": "b"}, id=f"{2**53}-0")
+@pytest.mark.parametrize("id", [2**52, 2**53 - 2, 2**53 - 1, 2**53, 2**64 - 1])
+def test_no_id_in_the_stream_uses_up_the_numbers_of_the_store(store, trust, announcer, id):
+    """Whoever can write to Redis keeps changes from being told, never from being made."""
+    store.client.xadd(store.keys.trust(NODE), {"a": "b"}, id=f"{id}-0")
     trust.pin(ANN.card())
-    with pytest.raises(Damaged, match="no number follows"):
+    with pytest.raises(Damaged, match=f"none of ours: {id}-0"):
         announcer.drain()
-    assert [told.gen for told in trust.pending()] == [1]
+    rename(trust, 1)
+    assert [told.gen for told in trust.pending()] == [1, 2]
+    store.client.delete(store.keys.trust(NODE))
+    announcer.drain()
+    assert [told.gen for told in announcements(store, NODE)] == [1, 2]
+
+
+def test_the_highest_id_that_is_believed_leaves_numbers_enough(store, trust, announcer):
+    key = store.keys.trust(NODE)
+    store.client.xadd(key, {"a": "b"}, id=f"{2**52 - 1}-0")
+    trust.pin(ANN.card())
+    announcer.drain()
+    rename(trust, 1)
+    announcer.drain()
+    assert [told.gen for told in announcements(store, NODE)] == [2**52, 2**52 + 1]
+    store.client.xadd(key, {"a": "b"}, id=f"{2**53 - 2}-0")
+    rename(trust, 1)
+    with pytest.raises(Damaged):
+        announcer.drain()
+    assert [told.gen for told in trust.pending()] == [2**52 + 2]
 
 
 def test_what_was_told_and_trimmed_before_it_was_struck_out_is_not_told_again(store, trust):
