@@ -24,6 +24,10 @@ from broker.store.trust import TrustStore
 #: How many announcements one call to Redis carries.
 BATCH_MAX = 500
 
+#: Half of all numbers. What waits is given none above a higher one in the stream: whoever can write to Redis could use
+#: up the numbers of the store, which then would take no change any more.
+TOP_MAX = INTEGER_MAX // 2
+
 #: A stream entry as redis-py gives it.
 Entry = tuple[bytes, dict[bytes, bytes]]
 
@@ -63,6 +67,8 @@ class Announcer:
                 top = self._top(pipe)
                 rest = waiting[self._count_told(pipe, waiting) :]
                 if rest and rest[0].gen <= top:
+                    if top > TOP_MAX:
+                        raise Damaged(f"{self._key} holds an id that is none of ours: {top}-0")
                     self._trust.renumber(rest[0], top)
                     return False
                 pipe.multi()
@@ -84,10 +90,7 @@ class Announcer:
         if not pipe.exists(self._key):
             return 0
         info = cast("dict[str, bytes]", pipe.xinfo_stream(self._key))
-        top = int(info["last-generated-id"].decode().partition("-")[0])
-        if top >= INTEGER_MAX:
-            raise Damaged(f"{self._key} holds an id that no number follows: somebody wrote to it")
-        return top
+        return int(info["last-generated-id"].decode().partition("-")[0])
 
     def _count_told(self, pipe: redis.client.Pipeline, waiting: Sequence[Announcement]) -> int:
         """How many were told before: in order, so that whatever stands before a told one was, too, be it trimmed."""
