@@ -194,6 +194,25 @@ def test_so_does_what_it_raises_when_it_is_told_a_parked_event_again(broker, clo
     assert [found.tries for found in parked(broker.store, "desk", "g")] == [2]
 
 
+def test_a_loss_is_told_once_though_passing_over_it_failed(broker, away, clock):
+    desk = desk_of(broker)
+    ledger, gone = Ledger(), []
+    one = member(broker, ledger, on_gone=gone.append)
+    desk.report("a")
+    one.step()
+    broker.store.client.delete(desk.keys.log)
+    desk.report("b")
+    away.before.add("skip")
+    for _ in range(2):
+        clock.ahead_ms += 1_000
+        with pytest.raises(Unavailable):
+            one.step()
+    away.before.clear()
+    one.step()
+    one.step()
+    assert (len(gone), ledger.ids) == (1, ["a", "b"])
+
+
 def test_a_loss_is_told_again_where_another_one_followed_before_it_was_passed_over(
     broker, away, clock
 ):

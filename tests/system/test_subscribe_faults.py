@@ -10,6 +10,7 @@ import time
 import pytest
 
 from broker.errors import Unavailable
+from broker.member import Member
 from broker.store.parked import parked
 from broker.store.server import PrivateRedis
 from broker.store.store import Store
@@ -157,6 +158,22 @@ def test_what_fails_at_once_is_neither_the_end_nor_tried_without_one(broker, mon
         begun = time.monotonic()
         until(lambda: time.monotonic() - begun > 0.5)
     assert 2 <= len(steps) < 10
+
+
+def test_a_bell_that_rings_without_end_is_not_answered_without_end(broker, monkeypatch):
+    def step(member):
+        steps.append(member)
+        return one_step(member)
+
+    steps, one_step = [], Member.step
+    monkeypatch.setattr("broker.member.Member.step", step)
+    monkeypatch.setattr("broker.store.doorbell.Doorbell.wait", lambda bell, logs, ms: list(logs))
+    desk_of(broker).report("a")
+    with broker.subscribe("g", ledger := Ledger()):
+        ledger.has(1)
+        begun = time.monotonic()
+        until(lambda: time.monotonic() - begun > 0.5)
+    assert len(steps) < 50
 
 
 def test_a_full_redis_lets_readers_read_on(own_broker):
