@@ -205,7 +205,6 @@ def test_the_subscriber_of_the_readme_is_told_until_control_c(
         program.kill()
     assert out == ""
     assert err.strip().endswith("KeyboardInterrupt")
-    assert broker.store.client.hget(broker.store.keys.of("desk").sub("billing"), "owner") == b""
 
 
 def test_the_fleet_of_the_readme_runs_its_jobs(
