@@ -57,10 +57,10 @@ def read(path: Path, bytes_max: int | None = None) -> bytes | None:
 
 
 def make_folder(path: Path) -> None:
-    """Make the folder where it is missing, durably; mode 0700. Raises Unwritable."""
+    """Make the folder, and those above it, where they are missing, durably; mode 0700. Raises Unwritable."""
     with disk_errors(path):
         if not path.is_dir():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             try:
                 os.mkdir(path, 0o700)
             except FileExistsError:
@@ -71,9 +71,15 @@ def make_folder(path: Path) -> None:
 
 def sweep(folder: Path) -> None:
     """Unlink what killed writers left unfinished."""
-    with disk_errors(folder):
-        for left in folder.glob(f"*{TEMPORARY}"):
+    for left in folder.glob(f"*{TEMPORARY}"):
+        with disk_errors(left):
             os.unlink(left)
+
+
+def sync(folder: Path) -> None:
+    """Make durable what the folder says of its files, whoever renamed them. Raises Unwritable."""
+    with disk_errors(folder):
+        _sync(folder)
 
 
 @contextmanager

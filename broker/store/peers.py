@@ -76,11 +76,14 @@ class Peers:
     # --- reading -------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Take in what the files say. Raises Unwritable where the outbox cannot be read, and as `load_peers`."""
+        """Take in what the files say. Raises Unwritable as `load_peers`, and where the outbox cannot be settled."""
         stamp = self._stamp_now()
-        gens = self.load_peers()
         outbox = self._read_outbox()
         begun = outbox.begun
+        if begun is not None:
+            # Whoever began it may be dead, or have failed, before this: what is told now must outlast a power cut.
+            durable.sync(self._folder)
+        gens = self.load_peers()
         if begun is not None:
             is_written = gens.get(begun.node) == begun.gen
             is_unlinked = begun.change == REMOVED and begun.node not in gens

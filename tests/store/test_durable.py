@@ -72,7 +72,16 @@ def test_what_is_written_is_for_this_user_alone(tmp_path):
     finally:
         os.umask(umask)
     assert path.stat().st_mode & 0o777 == 0o600
-    assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
+    # Who may write to a folder above can put another one in its place.
+    for folder in ("a", "a/b"):
+        assert (tmp_path / folder).stat().st_mode & 0o777 == 0o700
+
+
+def test_every_folder_that_is_made_reaches_the_disk(tmp_path):
+    steps = steps_of(lambda: durable.make_folder(tmp_path / "a" / "b"))
+    assert [step for step in steps if step.startswith(("mkdir", "fsync"))] == [
+        "mkdir a", f"fsync {tmp_path.name}", "mkdir b", "fsync a"
+    ]  # fmt: skip
 
 
 def test_content_and_folder_reach_the_disk_in_this_order(tmp_path):
@@ -185,6 +194,13 @@ def test_what_a_killed_writer_left_is_swept(path):
     (path.parent / "bob.json.0a1b2c3d.tmp").write_bytes(b"half")
     durable.sweep(path.parent)
     assert files(path.parent) == {"ann.json": OLD}
+
+
+def test_what_cannot_be_swept_is_named(path):
+    odd = path.parent / "odd.tmp"
+    odd.mkdir()
+    with pytest.raises(Unwritable, match=r"cannot write .*/odd\.tmp: Is a directory"):
+        durable.sweep(path.parent)
 
 
 def test_removing_what_is_not_there_is_done(tmp_path):
