@@ -139,7 +139,7 @@ def _exists(path: Path) -> bool:
 
 def _check_private(path: Path) -> None:
     try:
-        mode = path.lstat().st_mode & 0o777
+        mode = path.stat().st_mode & 0o777  # a folder may be a link; a file was opened as none
     except OSError as failed:
         raise _unfit(path, failed.strerror or str(failed)) from failed
     if mode & 0o077:

@@ -276,6 +276,14 @@ class TestBroken:
         path.chmod(wanted)
         assert Identity.load(folder, NOW) == identity
 
+    def test_the_folder_may_stand_elsewhere_and_is_judged_there(self, folder, identity, tmp_path):
+        link = tmp_path / "link"
+        link.symlink_to(folder)
+        assert Identity.load(link, NOW) == replace(identity, folder=link)
+        assert Identity.create(link, "desk", NOW) == Identity.load(link, NOW)
+        folder.chmod(0o755)
+        assert complaint(Identity.load, link, NOW).startswith(f"{link}: others may use it")
+
     def test_no_key_is_put_where_others_may_look(self, folder):
         folder.mkdir(parents=True)
         folder.chmod(0o755)
