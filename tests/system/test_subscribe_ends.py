@@ -176,15 +176,19 @@ def test_no_thread_and_no_connection_is_left(broker):
     until(lambda: len(broker.store.client.client_list()) <= clients + 2)
 
 
-WAITING = """
+WAITING = r"""
+import os
 from broker import Broker
 
-with Broker.from_url() as broker, broker.subscribe("g", lambda told: print(told.id, flush=True)) as subscription:
+def say(line):
+    os.write(1, line.encode() + b"\n")
+
+with Broker.from_url() as broker, broker.subscribe("g", lambda told: say(told.id)) as subscription:
     try:
-        print("waiting", flush=True)
+        say("waiting")
         subscription.join()
     except KeyboardInterrupt:
-        print("interrupted", flush=True)
+        say("interrupted")
         raise
 """
 
