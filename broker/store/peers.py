@@ -56,7 +56,7 @@ class Peers:
         self._unwritten: tuple[Announcement, ...] = ()  # forgotten while the disk failed
         #: Pins that this process let go of although their files stand.
         self.forgotten: Mapping[str, Pin] = MappingProxyType({})
-        #: Whose files are bad: what they held, perhaps the proof of a removal, is not known.
+        #: Whose files were passed over: what they hold, perhaps the proof of a removal, is not known.
         self.damaged: frozenset[str] = frozenset()
         self.pins: Mapping[str, Pin] = MappingProxyType({})
         self.removals: Mapping[str, Removal] = MappingProxyType({})
@@ -106,13 +106,12 @@ class Peers:
         if len(names) > PEERS_MAX:
             _log.warning("of %s, all files after %d are passed over", self._folder, PEERS_MAX)
         found: dict[str, Peer] = {}
-        gens: dict[str, int] = {}
+        gens = {name.removesuffix(".json"): 0 for name in names}
         for name in names[:PEERS_MAX]:
             node = name.removesuffix(".json")
             try:
                 gens[node], found[node] = self._read(node)
             except _UNREADABLE as wrong:
-                gens[node] = 0
                 _log.warning("in %s, %r is passed over: %s", self._folder, name, wrong)
         self.damaged = frozenset(gens.keys() - found.keys())
         self._hold(found)

@@ -108,7 +108,7 @@ class TrustStore:
     def admit(self, cards: Iterable[Card]) -> Admitted:
         """Trust whom trusted members vouch for, to a fixpoint: whom that pinned, and who was refused by which rule.
 
-        Whose own file is bad is refused `damaged`: it may have held the proof of a removal. The operator may pin it.
+        Whose own file was passed over is refused `damaged`: it may hold the proof of a removal. The operator may pin.
         """
         with self._changing() as changes:
             given = list(cards)
@@ -247,11 +247,11 @@ class TrustStore:
     def _keep(self, known: Pin | None, new: Pin | None, changes: list[Announcement]) -> None:
         if new is None:
             return
-        held = len(self._peers.pins) + len(self._peers.removals)
-        if known is None and held >= PEERS_MAX and new.node not in self._peers.removals:
+        kept = {*self._peers.pins, *self._peers.removals, *self._peers.damaged}
+        if len(kept) >= PEERS_MAX and new.node not in kept:
             raise Refused(
                 "too_many_members",
-                f"{held} peers are pinned or removed: {self.folder} keeps no more",
+                f"{len(kept)} peers are kept, pinned or removed: {self.folder} takes no more",
             )
         change = ENDORSED if known is not None and known.epoch == new.epoch else PINNED
         changes.append(self._peers.change(change, new.node, new, self._clock()))

@@ -29,6 +29,8 @@ from tests.store.trusting import (
     same_on_disk,
 )
 
+ZOE = member("zoe")
+
 
 @pytest.fixture
 def trust(tmp_path):
@@ -203,13 +205,29 @@ def test_proofs_and_pins_together_are_bounded_and_a_removal_never_waits_for_room
     assert same_on_disk(full)
 
 
-def test_more_files_than_are_kept_are_passed_over(trust, caplog):
-    fill(trust.folder, pins=0, removals=PEERS_MAX)
-    assert len(opened(trust.folder).removals) == PEERS_MAX
+def test_more_files_than_are_kept_are_passed_over_and_nobody_comes_back_for_that(trust, caplog):
+    trust.pin(ANN.card())
+    fill(trust.folder, pins=0, removals=PEERS_MAX - 1)
+    assert len(opened(trust.folder).removals) == PEERS_MAX - 1
     assert caplog.messages == []
-    fill(trust.folder, pins=0, removals=PEERS_MAX + 1)
-    assert len(opened(trust.folder).removals) == PEERS_MAX
+    trust.pin(ZOE.card())
+    trust.remove("zoe", ME.dismiss(ZOE))
+    full = opened(trust.folder)
+    assert len(full.removals) == PEERS_MAX - 1
     assert f"all files after {PEERS_MAX} are passed over" in caplog.text
+    card = ZOE.card(ANN)
+    assert full.admit([card]).refused == {card: "damaged"}
+
+
+def test_a_bad_file_takes_a_place_too_until_it_is_replaced(trust):
+    fill(trust.folder, pins=0, removals=PEERS_MAX - 1)
+    (trust.folder / "peers/ann.json").write_bytes(b"{")
+    full = opened(trust.folder)
+    with pytest.raises(Refused) as refused:
+        full.pin(BOB.card())
+    assert refused.value.rule == "too_many_members"
+    assert full.pin(ANN.card())
+    assert same_on_disk(full)
 
 
 # --- folder and process ---------------------------------------------------------------------------
