@@ -112,8 +112,8 @@ def test_D4_there_is_no_moment_between_the_proof_and_the_end_of_the_pin(tmp_path
         ("by", "cleo", "unknown_endorser"),
         ("by_epoch", 2, "stale_epoch"),
         ("removed_at", NOW + 1, "bad_signature"),
-        ("sig", ME.dismiss(ANN).sig, "bad_signature"),
-        ("sig", ANN.vouch(BOB).sig, "bad_signature"),
+        pytest.param("sig", ME.dismiss(ANN).sig, "bad_signature", id="sig-of-another"),
+        pytest.param("sig", ANN.vouch(BOB).sig, "bad_signature", id="sig-of-another-type"),
     ],
 )
 def test_D6_a_proof_with_any_part_changed_is_refused(trust, heard, field, value, rule):
