@@ -18,6 +18,10 @@ from broker.rules.trust import ENDORSEMENTS_MAX, MEMBERS_MAX, Card, Pin, check_s
 from broker.rules.vouch import Anchors, check_endorsement
 from broker.rules.word import Endorsement, Removal
 
+#: Up to which epoch others' word is taken. One bad member could else have a peer pinned in the last epoch there is and
+#: then remove it, and no higher one would be left to come back with; so the operator can always pin a higher one.
+VOUCHED_EPOCH_MAX = 2**32
+
 
 def pinned(
     known: Pin | None, removal: Removal | None, new: Pin, anchors: Anchors, now_ms: int
@@ -109,10 +113,10 @@ def admissible(
 ) -> Admitted:
     """Whom the pinned members vouch for, and whom those vouch for, and so on until nothing follows any more.
 
-    A card for which nobody vouches is refused `unvouched`; the other rules are those of `pinned`. A known peer keeps
-    the name that it has here. The order of the cards does not matter: they are taken in one of our own, known peers
-    first, so that a word given in an epoch that one of these cards ends admits nobody. In one epoch a
-    peer is changed at most twice: when it comes in, and when all are in who vouch for it.
+    A card for which nobody vouches is refused `unvouched`, one above VOUCHED_EPOCH_MAX `epoch_too_high`; the other rules
+    are those of `pinned`. A known peer keeps the name that it has here. The order of the cards does not matter: they are
+    taken in one of our own, known peers first, so that a word given in an epoch that one of these cards ends admits
+    nobody. In one epoch a peer is changed at most twice: when it comes in, and when all are in who vouch for it.
     """
     pins = dict(anchors.pins)
     trusted = replace(anchors, pins=pins)
@@ -170,4 +174,6 @@ def _vouched(
     change = pinned(known, removal, new, anchors, now_ms)
     if change is not None and not words:
         raise Untrusted("unvouched", f"no trusted member vouches for {card.node}")
+    if change is not None and change.epoch > max(VOUCHED_EPOCH_MAX, known.epoch if known else 0):
+        raise Refused("epoch_too_high", f"only the operator pins {card.node} in so high an epoch")
     return change

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.errors import Invalid, Refused, Untrusted
-from broker.rules.admission import admissible, endorsed, pinned, renamed, standing
+from broker.rules.admission import (
+    VOUCHED_EPOCH_MAX,
+    admissible,
+    endorsed,
+    pinned,
+    renamed,
+    standing,
+)
 from broker.rules.strict import EPOCH_MAX, NAME_BYTES_MAX
 from broker.rules.trust import ENDORSEMENTS_MAX, MEMBERS_MAX
 from broker.rules.vouch import Anchors
@@ -246,6 +253,22 @@ class TestAdmission:
         card = B.at(2).card()
         assert let_in([card], A, B).refused == {card: "unvouched"}
         assert let_in([B.at(2).card(A.of(B.at(2)))], A, B).pins == (B.at(2).pin(A.of(B.at(2))),)
+
+    def test_no_member_uses_up_the_epochs_of_another(self):
+        """Else it had B pinned in the last epoch, removed it, and nothing could bring B back."""
+        for node in (B.at(VOUCHED_EPOCH_MAX + 1), B.at(EPOCH_MAX)):
+            card = node.card(A.of(node))
+            for trusted in ([A], [A, B]):
+                found = let_in([card], *trusted)
+                assert (found.pins, found.refused) == ((), {card: "epoch_too_high"})
+        highest = B.at(VOUCHED_EPOCH_MAX)
+        assert let_in([highest.card(A.of(highest))], A, B).pins == (highest.pin(A.of(highest)),)
+        again = B.at(VOUCHED_EPOCH_MAX + 1)
+        assert pin(None, again.pin(), A, removal=A.against(highest)) == again.pin()
+
+    def test_of_whom_the_operator_pinned_in_a_high_epoch_words_are_taken(self):
+        high = B.at(EPOCH_MAX)
+        assert let_in([high.card(A.of(high))], A, high).pins == (high.pin(A.of(high)),)
 
     def test_a_lower_epoch_changes_nothing_quietly(self):
         found = let_in([B.card(A.of(B))], A, B.at(2))
