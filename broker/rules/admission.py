@@ -113,10 +113,10 @@ def admissible(
 ) -> Admitted:
     """Whom the pinned members vouch for, and whom those vouch for, and so on until nothing follows any more.
 
-    A card for which nobody vouches is refused `unvouched`, one above VOUCHED_EPOCH_MAX `epoch_too_high`; the other rules
-    are those of `pinned`. A known peer keeps the name that it has here. The order of the cards does not matter: they are
-    taken in one of our own, known peers first, so that a word given in an epoch that one of these cards ends admits
-    nobody. In one epoch a peer is changed at most twice: when it comes in, and when all are in who vouch for it.
+    A card for which nobody vouches is refused `unvouched`, one above VOUCHED_EPOCH_MAX `epoch_too_high`; the other
+    rules are those of `pinned`. A known peer keeps the name that it has here. The order of the cards does not matter:
+    they are taken in one of our own, known peers first, so that a word given in an epoch that one of these cards ends
+    admits nobody. In one epoch a peer is changed at most twice: when it comes in, and when all are in who vouch for it.
     """
     pins = dict(anchors.pins)
     trusted = replace(anchors, pins=pins)
