@@ -199,7 +199,7 @@ class TestAnnounced:
         assert len(told(redis)) == 3
         again = opened(trusting.folder)
         assert len(again.pending()) == 3
-        assert Announcer(redis, "me", again).drain() == 0
+        assert Announcer(redis, "me", again).drain() == 3
         assert (len(told(redis)), again.pending()) == (3, ())
 
     def test_five_hundred_pins_of_what_is_pinned_announce_nothing(self, trusting, heard, redis):
