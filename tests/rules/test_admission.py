@@ -22,7 +22,7 @@ from broker.rules.admission import (
 from broker.rules.strict import EPOCH_MAX, NAME_BYTES_MAX
 from broker.rules.trust import ENDORSEMENTS_MAX, MEMBERS_MAX
 from broker.rules.vouch import Anchors
-from tests.rules.nodes import NOW, Node, anchors
+from tests.nodes import NOW, Node, anchors
 
 A, B, C, D, ME = Node("a"), Node("b"), Node("c"), Node("d"), Node("me")
 CROWD = [Node(f"e{number:02}") for number in range(ENDORSEMENTS_MAX + 1)]

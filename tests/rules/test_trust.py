@@ -13,7 +13,7 @@ from broker.rules.strict import EPOCH_MAX, NAME_BYTES_MAX, RECORD_BYTES_MAX
 from broker.rules.trust import ENDORSEMENTS_MAX, MEMBERS_MAX, Card, Pin, check_subject, read_cards
 from broker.rules.vouch import check_endorsement, check_removal
 from broker.rules.word import Endorsement, Removal
-from tests.rules.nodes import NOW, Node, anchors
+from tests.nodes import NOW, Node, anchors
 
 A, B, C, ME = Node("a", 3), Node("b", 5), Node("c"), Node("me", 2)
 WORD = A.of(B)

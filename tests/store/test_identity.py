@@ -26,7 +26,8 @@ from broker.rules.vouch import Anchors, check_endorsement
 from broker.rules.word import Endorsement
 from broker.store import mint
 from broker.store.identity import Identity
-from tests.store.trusting import ANN, NOW, failing, files, is_killed, steps_of, unfinished
+from tests.nodes import NOW
+from tests.store.trusting import ANN, failing, files, is_killed, steps_of, unfinished
 
 DAY = 86_400_000
 NAMES = ["identity.json", "node.crt", "node.key"]

@@ -12,16 +12,9 @@ from broker.errors import Damaged, Invalid, Unavailable, Unwritable
 from broker.store.announce import Announcer, announcements
 from broker.store.server import PrivateRedis
 from broker.store.store import Store
+from tests.nodes import NOW
 from tests.store.cutting_proxy import CuttingProxy
-from tests.store.trusting import (
-    ANN,
-    BOB,
-    NOW,
-    failing,
-    is_killed,
-    opened,
-    steps_of,
-)
+from tests.store.trusting import ANN, BOB, failing, is_killed, opened, steps_of
 
 NODE = "me"
 

@@ -123,12 +123,12 @@ def test_a_write_that_the_kernel_itself_cuts_off_loses_nothing(tmp_path):
     # The outbox still fits, the peer's file does not.
     assert (trust.folder / "outbox.json").stat().st_size < 500 < len(ANN.certificate.pem)
     with file_size_max(500), pytest.raises(Unwritable, match=r"ann\.json: File too large"):
-        trust.endorse("ann", [ME.vouch(ANN)])
+        trust.endorse("ann", [ME.of(ANN)])
     assert heard == []
     assert state(trust) == before
     assert same_on_disk(trust)
     assert unfinished(trust.folder) == []
-    assert trust.endorse("ann", [ME.vouch(ANN)])
+    assert trust.endorse("ann", [ME.of(ANN)])
     assert heard.changes == [("endorsed", "ann")]
 
 
@@ -180,8 +180,8 @@ def test_a_peer_is_forgotten_although_the_disk_takes_nothing(tmp_path):
 def test_what_was_forgotten_can_be_removed_with_a_proof(tmp_path):
     trust, heard = at_its_beginning(tmp_path / "trust", CHANGES["rename"])
     trust.forget("ann")
-    assert trust.remove("ann", ME.dismiss(ANN))
-    assert trust.removal("ann") == ME.dismiss(ANN)
+    assert trust.remove("ann", ME.against(ANN))
+    assert trust.removal("ann") == ME.against(ANN)
     assert heard.changes == [("forgotten", "ann"), ("removed", "ann")]
     assert same_on_disk(trust)
 

@@ -15,19 +15,8 @@ from broker.rules.strict import RECORD_BYTES_MAX
 from broker.rules.trust import ENDORSEMENTS_MAX, Card, Pin
 from broker.store.peers import PEERS_MAX
 from broker.store.trust import TrustStore
-from tests.store.trusting import (
-    ANN,
-    BOB,
-    CLEO,
-    ME,
-    NOW,
-    Member,
-    failing,
-    files,
-    member,
-    opened,
-    same_on_disk,
-)
+from tests.nodes import NOW, Node
+from tests.store.trusting import ANN, BOB, CLEO, ME, failing, files, member, opened, same_on_disk
 
 ZOE = member("zoe")
 
@@ -116,7 +105,7 @@ def test_what_could_not_be_read_again_is_never_written(trust, field, value, rule
 def test_whose_file_is_bad_is_pinned_by_the_operator_alone_for_it_may_have_been_removed(trust):
     trust.pin(ANN.card())
     trust.pin(BOB.card())
-    trust.remove("ann", ME.dismiss(ANN))
+    trust.remove("ann", ME.against(ANN))
     (trust.folder / "peers/ann.json").write_bytes(b"{")
     fresh = opened(trust.folder)
     found = fresh.admit([ANN.card(BOB), CLEO.card(BOB)])
@@ -151,7 +140,7 @@ def test_a_peer_has_at_most_16_endorsements(trust):
     trust.pin(ANN.card(*vouchers[:-1]))
     assert len(trust.get("ann").endorsements) == 16
     with pytest.raises(Refused) as refused:
-        trust.endorse("ann", [vouchers[-1].vouch(ANN)])
+        trust.endorse("ann", [vouchers[-1].of(ANN)])
     assert refused.value.rule == "too_many_endorsements"
     assert same_on_disk(trust)
 
@@ -169,14 +158,14 @@ def test_a_peer_with_every_part_at_its_bound_fits_its_file(trust):
 
 def fill(folder, pins: int, removals: int) -> None:
     """Peers as they stand on disk after as many changes."""
-    one = Member.new("filler")
+    one = Node("filler")
     for number in range(pins + removals):
         node = f"filler-{number}"
         if number < pins:
-            certificate = Member.new(node).certificate
+            certificate = Node(node).certificate
             kept = {"pin": Pin.of(Card.of(certificate, 1), NOW).to_json()}
         else:
-            kept = {"removal": replace(ME.dismiss(one), node=node).to_json()}
+            kept = {"removal": replace(ME.against(one), node=node).to_json()}
         (folder / f"peers/{node}.json").write_bytes(canonical({"gen": number + 1, **kept}))
 
 
@@ -200,8 +189,8 @@ def test_proofs_and_pins_together_are_bounded_and_a_removal_never_waits_for_room
     with pytest.raises(Refused) as refused:
         full.pin(BOB.card())
     assert refused.value.rule == "too_many_members"
-    assert full.remove("ann", ME.dismiss(ANN))
-    assert full.pin(ANN.again(2).card())
+    assert full.remove("ann", ME.against(ANN))
+    assert full.pin(ANN.at(2).card())
     assert same_on_disk(full)
 
 
@@ -211,7 +200,7 @@ def test_more_files_than_are_kept_are_passed_over_and_nobody_comes_back_for_that
     assert len(opened(trust.folder).removals) == PEERS_MAX - 1
     assert caplog.messages == []
     trust.pin(ZOE.card())
-    trust.remove("zoe", ME.dismiss(ZOE))
+    trust.remove("zoe", ME.against(ZOE))
     full = opened(trust.folder)
     assert len(full.removals) == PEERS_MAX - 1
     assert f"all files after {PEERS_MAX} are passed over" in caplog.text
@@ -259,5 +248,5 @@ def test_a_store_without_an_identity_trusts_the_word_of_its_peers_alone(tmp_path
     trust.pin(ANN.card())
     trust.pin(BOB.card(ANN))
     with pytest.raises(Untrusted) as refused:
-        trust.endorse("bob", [ME.vouch(BOB)])
+        trust.endorse("bob", [ME.of(BOB)])
     assert refused.value.rule == "unknown_endorser"

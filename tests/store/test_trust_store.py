@@ -7,14 +7,13 @@ import pytest
 from broker.errors import Invalid, Refused, Untrusted, Unwritable
 from broker.rules.trust import Card
 from broker.rules.word import Endorsement
+from tests.nodes import NOW, Node
 from tests.store.trusting import (
     ANN,
     BOB,
     CLEO,
     ME,
-    NOW,
     Heard,
-    Member,
     failing,
     files,
     member,
@@ -56,7 +55,7 @@ def test_T1_pin_rename_remove_pin_and_forget_are_announced_once_each(trust, hear
 def test_T2_a_batch_of_old_new_and_duplicate_endorsements_is_one_write_and_one_announcement(
     trust, heard
 ):
-    first, second = ME.vouch(ANN), BOB.vouch(ANN)
+    first, second = ME.of(ANN), BOB.of(ANN)
     trust.pin(BOB.card())
     trust.pin(replace(ANN.card(), endorsements=(first,)))
     heard.clear()
@@ -76,7 +75,7 @@ def test_T2_a_batch_of_old_new_and_duplicate_endorsements_is_one_write_and_one_a
 
 def test_T2_the_same_batch_with_a_pin_is_one_write_and_one_announcement(trust, heard):
     trust.pin(BOB.card())
-    trust.pin(replace(ANN.card(), endorsements=(ME.vouch(ANN),)))
+    trust.pin(replace(ANN.card(), endorsements=(ME.of(ANN),)))
     heard.clear()
     again = ANN.card(ME, BOB, BOB)
     steps = steps_of(lambda: trust.pin(again))
@@ -88,7 +87,7 @@ def test_T2_the_same_batch_with_a_pin_is_one_write_and_one_announcement(trust, h
 def test_an_endorsement_issued_anew_is_no_news(trust, heard):
     trust.pin(ANN.card(ME))
     before = files(trust.folder)
-    assert not trust.endorse("ann", [ME.vouch(ANN, NOW + 1)])
+    assert not trust.endorse("ann", [ME.of(ANN, NOW + 1)])
     assert files(trust.folder) == before
     assert len(heard) == 1
 
@@ -105,7 +104,7 @@ def test_T3_the_listener_sees_the_change_live_and_in_a_store_opened_anew(tmp_pat
     trust = opened(tmp_path, on_change=look)
     trust.pin(ANN.card())
     pinned = trust.get("ann")
-    trust.endorse("ann", [ME.vouch(ANN)])
+    trust.endorse("ann", [ME.of(ANN)])
     endorsed = trust.get("ann")
     trust.remove("ann")
     assert endorsed.endorsements
@@ -127,18 +126,18 @@ def test_T4_a_merge_whose_rename_fails_changes_nothing_and_is_announced_when_tri
         failing(lambda _, step: step == "replace ann.json.tmp"),
         pytest.raises(Unwritable, match=r"ann\.json"),
     ):
-        trust.endorse("ann", [ME.vouch(ANN)])
+        trust.endorse("ann", [ME.of(ANN)])
     assert heard == []
     assert state(trust) == before
     assert same_on_disk(trust)
     assert [path.name for path in (trust.folder / "peers").iterdir()] == ["ann.json"]
-    assert trust.endorse("ann", [ME.vouch(ANN)])
+    assert trust.endorse("ann", [ME.of(ANN)])
     assert heard.changes == [("endorsed", "ann")]
 
 
 def test_T6_an_unknown_peer_leaves_nothing_in_memory_or_on_disk(trust, heard):
     before = files(trust.folder)
-    assert not trust.endorse("ann", [ME.vouch(ANN)])
+    assert not trust.endorse("ann", [ME.of(ANN)])
     assert not trust.rename("ann", "Ann")
     assert not trust.remove("ann")
     assert not trust.forget("ann")
@@ -163,8 +162,8 @@ def test_T7_the_same_again_and_strangers_are_silent(trust, heard):
 
 def test_T8_another_certificate_of_a_pinned_node_is_refused(trust, heard):
     trust.pin(ANN.card())
-    impostor = Member.new("ann")
-    for card in (impostor.card(), impostor.again(7).card()):
+    impostor = Node("ann")
+    for card in (impostor.card(), impostor.at(7).card()):
         with pytest.raises(Refused) as refused:
             trust.pin(card)
         assert refused.value.rule == "certificate_changed"
@@ -175,11 +174,11 @@ def test_T8_another_certificate_of_a_pinned_node_is_refused(trust, heard):
 
 
 def test_T9_a_lower_epoch_is_silent_and_a_higher_one_replaces(trust, heard):
-    trust.pin(ANN.again(2).card(ME))
+    trust.pin(ANN.at(2).card(ME))
     before = files(trust.folder)
-    assert not trust.pin(ANN.again(1).card(ME))
+    assert not trust.pin(ANN.at(1).card(ME))
     assert files(trust.folder) == before
-    assert trust.pin(ANN.again(3).card())
+    assert trust.pin(ANN.at(3).card())
     assert (trust.get("ann").epoch, trust.get("ann").endorsements) == (3, ())
     assert heard.changes == [("pinned", "ann"), ("pinned", "ann")]
     assert same_on_disk(trust)
@@ -198,7 +197,7 @@ def test_T10_no_unsafe_name_reaches_the_disk(trust, heard, tmp_path, name):
     assert not trust.remove(name)
     assert not trust.forget(name)
     assert not trust.rename(name, "Ann")
-    assert not trust.endorse(name, [ME.vouch(ANN)])
+    assert not trust.endorse(name, [ME.of(ANN)])
     assert trust.get(name) is None
     assert files(tmp_path) == before
     assert heard == []
@@ -229,12 +228,12 @@ def test_T13_whoever_changes_what_it_got_changes_nothing(trust):
     with pytest.raises(TypeError):
         trust.removals["ann"] = None
     pin.to_json()["endorsements"].clear()
-    words = [BOB.vouch(ANN)]
+    words = [BOB.of(ANN)]
     trust.pin(BOB.card())
     trust.endorse("ann", words)
     words.clear()
     assert trust.get("ann") == replace(
-        held["pins"]["ann"], endorsements=(*pin.endorsements, BOB.vouch(ANN))
+        held["pins"]["ann"], endorsements=(*pin.endorsements, BOB.of(ANN))
     )
     assert same_on_disk(trust)
 
@@ -248,7 +247,7 @@ def test_T14_a_folder_that_is_gone_is_an_error_and_the_live_values_stand(trust, 
         folder.rename(away)
         for change in (
             lambda: trust.rename("ann", "Ann"),
-            lambda: trust.endorse("ann", [ME.vouch(ANN)]),
+            lambda: trust.endorse("ann", [ME.of(ANN)]),
             lambda: trust.pin(BOB.card()),
             lambda: trust.remove("ann"),
             trust.reload,
@@ -328,17 +327,17 @@ def test_a_word_that_does_not_count_is_refused_with_its_batch(trust, heard):
     trust.pin(ANN.card())
     trust.pin(BOB.card())
     heard.clear()
-    forged = replace(BOB.vouch(ANN), sig=ME.vouch(ANN).sig)
+    forged = replace(BOB.of(ANN), sig=ME.of(ANN).sig)
     for word, rule in [
         (forged, "bad_signature"),
-        (CLEO.vouch(ANN), "unknown_endorser"),
-        (BOB.again(2).vouch(ANN), "stale_epoch"),
-        (ANN.vouch(ANN), "self_endorsement"),
-        (BOB.vouch(CLEO), "wrong_subject"),
-        (BOB.vouch(ANN.again(2)), "wrong_subject"),
+        (CLEO.of(ANN), "unknown_endorser"),
+        (BOB.at(2).of(ANN), "stale_epoch"),
+        (ANN.of(ANN), "self_endorsement"),
+        (BOB.of(CLEO), "wrong_subject"),
+        (BOB.of(ANN.at(2)), "wrong_subject"),
     ]:
         with pytest.raises(Untrusted) as refused:
-            trust.endorse("ann", [ME.vouch(ANN), word])
+            trust.endorse("ann", [ME.of(ANN), word])
         assert refused.value.rule == rule
     assert trust.get("ann").endorsements == ()
     assert heard == []

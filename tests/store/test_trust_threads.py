@@ -13,12 +13,12 @@ from broker.rules.trust import Card
 from broker.store.announce import Announcer, announcements
 from broker.store.store import Store
 from broker.store.trust import TrustStore
+from tests.nodes import NOW
 from tests.store.trusting import (
     ANN,
     BOB,
     CLEO,
     ME,
-    NOW,
     Heard,
     failing,
     files,
@@ -39,7 +39,7 @@ def test_T5_concurrent_identical_submissions_are_one_endorsement_and_one_announc
             peer = member(f"peer-{repetition}")
             trust.pin(peer.card())
             heard.clear()
-            word = ME.vouch(peer)
+            word = ME.of(peer)
             with_word = replace(peer.card(), endorsements=(word,))
             start = Barrier(THREADS)
 
@@ -73,7 +73,7 @@ def test_concurrent_duplicates_while_a_write_fails_end_in_one_endorsement_and_on
     def submit() -> str:
         start.wait()
         try:
-            return "new" if trust.endorse("ann", [ME.vouch(ANN)]) else "known"
+            return "new" if trust.endorse("ann", [ME.of(ANN)]) else "known"
         except OSError:
             return "failed"
 
@@ -94,7 +94,7 @@ def test_different_changes_of_many_threads_all_stand_and_are_each_told_once(tmp_
 
     def live(peer) -> None:
         trust.pin(peer.card())
-        trust.endorse(peer.node, [ME.vouch(peer)])
+        trust.endorse(peer.node, [ME.of(peer)])
         trust.rename(peer.node, f"the {peer.node}")
 
     with ThreadPoolExecutor(THREADS) as pool:
@@ -121,7 +121,7 @@ def test_a_listener_may_change_the_store_and_that_is_announced_too(tmp_path):
             trust.rename("ann", "Ann")
             trust.pin(BOB.card())
         elif told.change == "renamed":
-            trust.endorse("ann", [ME.vouch(ANN)])
+            trust.endorse("ann", [ME.of(ANN)])
 
     trust = opened(tmp_path, on_change=follow)
     trust.pin(ANN.card())
@@ -177,7 +177,7 @@ def test_what_another_process_changed_is_seen_at_once_and_decided_upon(tmp_path)
     other.pin(ANN.card())
     assert trust.match("ann", ANN.certificate.der)
     assert not trust.pin(ANN.card())
-    other.remove("ann", ME.dismiss(ANN))
+    other.remove("ann", ME.against(ANN))
     assert not trust.match("ann", ANN.certificate.der)
     assert trust.removal("ann")
     assert trust.pending() == other.pending()
@@ -252,7 +252,7 @@ def test_nine_nodes_that_pin_each_other_10_000_times_announce_nothing_once_they_
         """A card and an endorsement of the giver's neighbour, both issued anew, as the wire brings them."""
         trust = stores[taker.node]
         neighbour = nodes[(nodes.index(giver) + 1) % len(nodes)]
-        fresh = Card.from_json(giver.card(neighbour, now_ms=now_ms).to_json())
+        fresh = Card.from_json(giver.card(neighbour.of(giver, now_ms)).to_json())
         if neighbour is taker or neighbour.node in trust.pins:
             trust.pin(fresh)
         else:

@@ -56,7 +56,7 @@ class Walk:
     def work(self, trust):
         """Any change, perhaps one that changes nothing."""
         node = self.chance.choice(list(PEERS))
-        peer = PEERS[node].again(self.chance.choice([1, 1, 2, 3]))
+        peer = PEERS[node].at(self.chance.choice([1, 1, 2, 3]))
         number = self.chance.randrange(3)
         kind = self.chance.choice(["pin", "endorse", "rename", "remove", "remove with a proof"])
         known = trust.get(node)
@@ -67,12 +67,12 @@ class Walk:
         if known is None or kind == "pin":
             barred = trust.removal(node)
             if barred is not None and peer.epoch <= barred.epoch:
-                peer = PEERS[node].again(barred.epoch + 1)
+                peer = PEERS[node].at(barred.epoch + 1)
             return lambda: trust.pin(peer.card(ME))
-        current = PEERS[node].again(known.epoch)
+        current = PEERS[node].at(known.epoch)
         if kind == "endorse":
-            return lambda: trust.endorse(node, [ME.vouch(current)])
-        return lambda: trust.remove(node, ME.dismiss(current))
+            return lambda: trust.endorse(node, [ME.of(current)])
+        return lambda: trust.remove(node, ME.against(current))
 
     def tell(self, trust) -> None:
         with closing(

@@ -1,4 +1,4 @@
-"""What the tests of the trust store stand on: members with keys, a disk that fails or kills at a step."""
+"""What the tests of the trust store stand on: nodes that all know, a disk that fails or kills at a step."""
 
 from __future__ import annotations
 
@@ -9,69 +9,19 @@ import resource
 import shutil
 import signal
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-from broker.rules.certificate import Certificate, read_certificate
-from broker.rules.signed import message, to_text
-from broker.rules.trust import Anchor, Card, Pin
-from broker.rules.word import Endorsement, Removal
-from broker.store import durable, mint
+from broker.store import durable
 from broker.store.outbox import Announcement
 from broker.store.trust import TrustStore
+from tests.nodes import NOW, Node
 
-NOW = 1_800_000_000_000
-
-
-@dataclass(frozen=True)
-class Member:
-    """Somebody with a key and a certificate: what an identity can say, without its files."""
-
-    node: str
-    key: Ed25519PrivateKey = field(repr=False)
-    certificate: Certificate = field(repr=False)
-    epoch: int = 1
-
-    @classmethod
-    def new(cls, node: str, now_ms: int = NOW) -> Member:
-        key = Ed25519PrivateKey.generate()
-        return cls(node, key, read_certificate(mint.certificate(key, node, now_ms).decode()))
-
-    def again(self, epoch: int) -> Member:
-        """The same one, admitted anew."""
-        return replace(self, epoch=epoch)
-
-    @property
-    def anchor(self) -> Anchor:
-        return Anchor.of(self.certificate, self.epoch)
-
-    def sign(self, tag: str, body: Mapping[str, Any]) -> str:
-        return to_text(self.key.sign(message(tag, body)))
-
-    def card(self, *vouchers: Member, now_ms: int = NOW) -> Card:
-        """What others pin, with the word of the vouchers."""
-        card = Card.of(self.certificate, self.epoch)
-        return replace(card, endorsements=tuple(member.vouch(self, now_ms) for member in vouchers))
-
-    def vouch(self, other: Member, now_ms: int = NOW) -> Endorsement:
-        return Endorsement.signed(self, Card.of(other.certificate, other.epoch), now_ms)
-
-    def dismiss(self, other: Member, now_ms: int = NOW) -> Removal:
-        """The proof that this member removes the other."""
-        return Removal.signed(self, Pin.of(other.card(), now_ms), now_ms)
-
-
-@cache
-def member(node: str) -> Member:
-    """One member of a name for all tests: nobody changes it."""
-    return Member.new(node)
-
+#: One node of a name for all tests: nobody changes it.
+member = cache(Node)
 
 ME, ANN, BOB, CLEO = map(member, ("me", "ann", "bob", "cleo"))
 
@@ -116,19 +66,19 @@ _ALL = [
     Change(
         "pin a higher epoch",
         lambda trust: trust.pin(ANN.card(ME)),
-        lambda trust: trust.pin(ANN.again(2).card()),
+        lambda trust: trust.pin(ANN.at(2).card()),
         "pinned",
     ),
     Change(
         "pin after a removal",
-        lambda trust: (trust.pin(ANN.card()), trust.remove("ann", ME.dismiss(ANN))),
-        lambda trust: trust.pin(ANN.again(2).card()),
+        lambda trust: (trust.pin(ANN.card()), trust.remove("ann", ME.against(ANN))),
+        lambda trust: trust.pin(ANN.at(2).card()),
         "pinned",
     ),
     Change(
         "endorse",
         lambda trust: trust.pin(ANN.card()),
-        lambda trust: trust.endorse("ann", [ME.vouch(ANN)]),
+        lambda trust: trust.endorse("ann", [ME.of(ANN)]),
         "endorsed",
     ),
     Change(
@@ -143,7 +93,7 @@ _ALL = [
     Change(
         "remove with a proof",
         lambda trust: trust.pin(ANN.card()),
-        lambda trust: trust.remove("ann", ME.dismiss(ANN)),
+        lambda trust: trust.remove("ann", ME.against(ANN)),
         "removed",
     ),
 ]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from tests.store.trusting import files
 from tests.system.command import Command, Ran
 
 
@@ -72,5 +73,4 @@ class Peer:
 
     def bytes(self) -> dict[str, bytes]:
         """All that it keeps, byte by byte."""
-        files = (path for path in self.folder.rglob("*") if path.is_file())
-        return {str(path.relative_to(self.folder)): path.read_bytes() for path in files}
+        return files(self.folder)

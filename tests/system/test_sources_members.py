@@ -19,18 +19,8 @@ import pytest
 from broker.errors import Misconfigured, NotFound, Refused, Untrusted, Unwritable
 from broker.rules.trust import Card
 from broker.store.identity import Identity
-from tests.store.trusting import (
-    ANN,
-    BOB,
-    CLEO,
-    NOW,
-    Member,
-    failing,
-    files,
-    is_killed,
-    opened,
-    same_on_disk,
-)
+from tests.nodes import NOW, Node
+from tests.store.trusting import ANN, BOB, CLEO, failing, files, is_killed, opened, same_on_disk
 
 
 class TestIdentity:
@@ -97,7 +87,7 @@ class TestEndorsements:
     def test_R2_and_whom_that_one_vouches_for_in_one_go_whatever_their_order(
         self, of_ann, heard, names
     ):
-        chain = [ANN, *map(Member.new, names)]
+        chain = [ANN, *map(Node, names)]
         cards = [one.card(voucher) for voucher, one in itertools.pairwise(chain)]
         of_ann.admit(reversed(cards))
         assert set(of_ann.pins) == {"ann", *names}
@@ -109,7 +99,7 @@ class TestEndorsements:
         assert (set(of_ann.pins), heard) == ({"ann"}, [])
 
     def test_R4_a_word_for_one_certificate_is_none_for_another(self, of_ann, heard):
-        other = Member.new("cleo")
+        other = Node("cleo")
         words = CLEO.card(ANN).endorsements
         with pytest.raises(Untrusted) as refused:
             Card.from_json(replace(other.card(), endorsements=words).to_json())
@@ -121,9 +111,9 @@ class TestEndorsements:
         assert heard == []
 
     def test_R5_a_word_given_in_an_epoch_that_is_over_does_not_count(self, of_ann):
-        of_ann.pin(ANN.again(2).card())
+        of_ann.pin(ANN.at(2).card())
         assert not of_ann.admit([CLEO.card(ANN)]).pins
-        assert of_ann.admit([CLEO.card(ANN.again(2))]).pins
+        assert of_ann.admit([CLEO.card(ANN.at(2))]).pins
 
     @pytest.mark.parametrize("is_direct", [True, False], ids=["direct", "by one more"])
     def test_R6_a_newer_epoch_of_the_voucher_in_the_same_list_makes_its_word_count(
@@ -131,7 +121,7 @@ class TestEndorsements:
     ):
         for one in (ANN, BOB):
             trust.pin(one.card())
-        newer, zoe = ANN.again(2), Member.new("zoe")
+        newer, zoe = ANN.at(2), Node("zoe")
         if is_direct:
             trust.admit([CLEO.card(newer), newer.card(BOB)])
         else:
@@ -143,17 +133,17 @@ class TestEndorsements:
     def test_R7_a_third_party_does_not_rename_a_peer(self, trusting, heard, epoch, change):
         trusting.rename("cleo", "Cleo's desk")
         heard.clear()
-        trusting.admit([replace(CLEO.again(epoch).card(ANN), name="stale")])
+        trusting.admit([replace(CLEO.at(epoch).card(ANN), name="stale")])
         assert trusting.get("cleo").name == "Cleo's desk"
         assert heard.changes == [(change, "cleo")]
 
 
 class TestRemovals:
     def test_D1_a_proof_counts_for_its_epoch_and_not_after_a_new_admission(self, trusting, heard):
-        proof = ANN.dismiss(CLEO)
+        proof = ANN.against(CLEO)
         assert trusting.remove("cleo", proof)
         assert trusting.get("cleo") is None
-        trusting.pin(CLEO.again(2).card())
+        trusting.pin(CLEO.at(2).card())
         heard.clear()
         with pytest.raises(Untrusted) as refused:
             trusting.remove("cleo", proof)
@@ -162,7 +152,7 @@ class TestRemovals:
 
     def test_D2_who_is_only_known_through_a_relay_is_first_admitted_by_its_word(self, of_ann):
         of_ann.pin(CLEO.card())
-        proof = BOB.dismiss(CLEO)
+        proof = BOB.against(CLEO)
         with pytest.raises(Untrusted) as refused:
             of_ann.remove("cleo", proof)
         assert refused.value.rule == "unknown_endorser"
@@ -170,10 +160,10 @@ class TestRemovals:
         assert of_ann.remove("cleo", proof)
 
     def test_D3_a_proof_stands_when_it_is_old_and_its_giver_gone(self, trusting, trust_folder):
-        trusting.remove("cleo", ANN.dismiss(CLEO))
+        trusting.remove("cleo", ANN.against(CLEO))
         trusting.remove("ann")
         later = opened(trust_folder, clock=lambda: NOW + 48 * 3_600_000)
-        assert later.removal("cleo") == ANN.dismiss(CLEO)
+        assert later.removal("cleo") == ANN.against(CLEO)
         with pytest.raises(Refused) as refused:
             later.pin(CLEO.card())
         assert refused.value.rule == "removed"
@@ -181,7 +171,7 @@ class TestRemovals:
     def test_D4_killed_at_any_step_of_a_removal_a_peer_is_pinned_or_proven_removed(
         self, trusting, tmp_path
     ):
-        proof = ANN.dismiss(CLEO)
+        proof = ANN.against(CLEO)
         seen = []
         for step in itertools.count(1):
             copy = shutil.copytree(trusting.folder, tmp_path / f"copy-{step}")
@@ -197,13 +187,13 @@ class TestRemovals:
 
     @pytest.mark.parametrize("name", ["node", "epoch", "by", "by_epoch", "removed_at", "sig"])
     def test_D6_a_proof_that_was_tampered_with_is_refused(self, trusting, heard, name):
-        trusting.pin(CLEO.again(2).card())
-        trusting.pin(BOB.again(2).card())
+        trusting.pin(CLEO.at(2).card())
+        trusting.pin(BOB.at(2).card())
         heard.clear()
-        proof = ANN.dismiss(CLEO.again(2))
+        proof = ANN.against(CLEO.at(2))
         tampered = {
             "node": "bob", "epoch": 1, "by": "bob", "by_epoch": 2, "removed_at": NOW + 1,
-            "sig": BOB.dismiss(CLEO.again(2)).sig,
+            "sig": BOB.against(CLEO.at(2)).sig,
         }  # fmt: skip
         wrong = replace(proof, **{name: tampered[name]})
         with pytest.raises(Untrusted):
@@ -214,8 +204,8 @@ class TestRemovals:
     def test_D7_a_newer_epoch_ends_the_proof_and_what_is_stale_does_not_bring_it_back(
         self, trusting, trust_folder
     ):
-        trusting.remove("cleo", ANN.dismiss(CLEO))
-        trusting.admit([CLEO.again(2).card(ANN)])
+        trusting.remove("cleo", ANN.against(CLEO))
+        trusting.admit([CLEO.at(2).card(ANN)])
         assert trusting.removal("cleo") is None
         assert not trusting.admit([CLEO.card(ANN)]).pins
         assert opened(trust_folder).get("cleo").epoch == 2
@@ -224,35 +214,35 @@ class TestRemovals:
     def test_D8_a_proof_for_an_invented_epoch_is_not_kept_and_bars_nobody(self, trusting):
         highest = 2**53 - 1
         with pytest.raises(Untrusted) as refused:
-            trusting.remove("cleo", ANN.dismiss(CLEO.again(highest)))
+            trusting.remove("cleo", ANN.against(CLEO.at(highest)))
         assert refused.value.rule == "other_epoch"
         assert trusting.removal("cleo") is None
-        assert trusting.pin(CLEO.again(2).card())
+        assert trusting.pin(CLEO.at(2).card())
 
     def test_D9_a_proof_that_cannot_be_written_leaves_the_pin(self, trusting, heard):
         with failing(lambda _, step: step.startswith("replace")), pytest.raises(Unwritable):
-            trusting.remove("cleo", ANN.dismiss(CLEO))
+            trusting.remove("cleo", ANN.against(CLEO))
         assert trusting.get("cleo") is not None
         assert trusting.removal("cleo") is None
         assert heard == []
         assert same_on_disk(trusting)
 
     def test_D10_who_was_admitted_anew_while_a_removal_was_on_its_way_survives(self, trusting):
-        proof = ANN.dismiss(CLEO)
-        trusting.pin(CLEO.again(2).card())
-        trusting.pin(Member.new("dora").card())
+        proof = ANN.against(CLEO)
+        trusting.pin(CLEO.at(2).card())
+        trusting.pin(Node("dora").card())
         with pytest.raises(Untrusted):
             trusting.remove("cleo", proof)
         assert trusting.get("cleo").epoch == 2
-        assert trusting.remove("bob", ANN.dismiss(BOB))  # whatever else came in between
+        assert trusting.remove("bob", ANN.against(BOB))  # whatever else came in between
 
     @pytest.mark.parametrize("epoch", [1, 2])
     def test_D12_who_was_removed_is_admitted_only_in_a_newer_epoch(self, trusting, epoch):
-        trusting.pin(CLEO.again(2).card())
-        trusting.remove("cleo", ANN.dismiss(CLEO.again(2)))
-        stale = CLEO.again(epoch)
+        trusting.pin(CLEO.at(2).card())
+        trusting.remove("cleo", ANN.against(CLEO.at(2)))
+        stale = CLEO.at(epoch)
         with pytest.raises(Refused) as refused:
             trusting.pin(stale.card())
         assert refused.value.rule == "removed"
         assert not trusting.admit([stale.card(ANN)]).pins
-        assert trusting.admit([CLEO.again(3).card(ANN)]).pins
+        assert trusting.admit([CLEO.at(3).card(ANN)]).pins

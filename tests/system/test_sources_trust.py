@@ -23,12 +23,11 @@ from broker.rules.trust import read_cards
 from broker.rules.word import Endorsement
 from broker.store.announce import Announcer, announcements
 from broker.store.store import Store
+from tests.nodes import NOW, Node
 from tests.store.trusting import (
     ANN,
     BOB,
     CLEO,
-    NOW,
-    Member,
     failing,
     files,
     opened,
@@ -67,14 +66,14 @@ class TestAnnounced:
     def test_T2_a_batch_of_old_new_and_repeated_words_is_one_write_and_one_announcement(
         self, trusting, heard, trust_folder, add
     ):
-        first, second = ANN.vouch(CLEO), BOB.vouch(CLEO)
+        first, second = ANN.of(CLEO), BOB.of(CLEO)
         add(trusting, first)
         heard.clear()
         assert add(trusting, first, second, second)
         assert trusting.get("cleo").endorsements == (first, second)
         assert heard.changes == [("endorsed", "cleo")]
         before = files(trust_folder)
-        for words in ((), (first,), (second, first), (ANN.vouch(CLEO, NOW + 1),)):
+        for words in ((), (first,), (second, first), (ANN.of(CLEO, NOW + 1),)):
             assert not add(trusting, *words)
         assert (files(trust_folder), len(heard)) == (before, 1)
 
@@ -97,7 +96,7 @@ class TestAnnounced:
         self, trusting, heard, trust_folder, add
     ):
         before, kept = state(trusting), sorted(files(trust_folder))
-        word = ANN.vouch(CLEO)
+        word = ANN.of(CLEO)
         with failing(lambda _, step: step.startswith("replace") and "cleo" in step):
             for _ in range(2):
                 with pytest.raises(Unwritable):
@@ -113,7 +112,7 @@ class TestAnnounced:
         self, trusting, heard
     ):
         for number in range(20):
-            card = Member.new(f"peer-{number}").card()
+            card = Node(f"peer-{number}").card()
             trusting.pin(card)
             heard.clear()
             word = Endorsement.signed(ANN, card, NOW)
@@ -133,9 +132,9 @@ class TestAnnounced:
     def test_T6_a_word_about_a_stranger_leaves_nothing_in_memory_or_on_disk(
         self, trusting, heard, trust_folder
     ):
-        stranger = Member.new("stranger")
+        stranger = Node("stranger")
         before = state(trusting), files(trust_folder)
-        assert not trusting.endorse("stranger", [ANN.vouch(stranger)])
+        assert not trusting.endorse("stranger", [ANN.of(stranger)])
         assert (state(trusting), files(trust_folder), heard) == (*before, [])
 
     def test_T7_what_is_no_news_is_silent(self, trusting, heard, trust_folder):
@@ -152,17 +151,17 @@ class TestAnnounced:
     ):
         before = state(trusting)
         with pytest.raises(Refused) as refused:
-            trusting.pin(Member.new("ann").again(2).card())
+            trusting.pin(Node("ann").at(2).card())
         assert refused.value.rule == "certificate_changed"
         assert (state(trusting), heard) == (before, [])
 
     def test_T9_a_lower_epoch_changes_nothing_and_a_higher_one_replaces(self, trusting, heard):
-        trusting.pin(ANN.again(2).card())
+        trusting.pin(ANN.at(2).card())
         heard.clear()
-        assert not trusting.pin(ANN.again(1).card())
+        assert not trusting.pin(ANN.at(1).card())
         assert trusting.get("ann").epoch == 2
         assert heard == []
-        assert trusting.pin(ANN.again(3).card())
+        assert trusting.pin(ANN.at(3).card())
         assert trusting.get("ann").epoch == 3
         assert heard.changes == [("pinned", "ann")]
 
@@ -229,7 +228,7 @@ class TestNames:
         for change in (
             lambda: trusting.pin(card),
             lambda: trusting.admit([card]).pins,
-            lambda: trusting.endorse(name, [ANN.vouch(BOB)]),
+            lambda: trusting.endorse(name, [ANN.of(BOB)]),
             lambda: trusting.rename(name, "other"),
             lambda: trusting.remove(name),
             lambda: trusting.forget(name),
@@ -249,7 +248,7 @@ class TestNames:
 
     def test_T11_an_odd_but_safe_name_is_a_peer_like_any_other(self, trust, trust_folder):
         name = check_name("node", "peer.name-1")
-        trust.pin(Member.new(name).card())
+        trust.pin(Node(name).card())
         assert set(opened(trust_folder).pins) == {name}
         assert [trust.remove(name) for _ in range(2)] == [True, False]
         assert dict(opened(trust_folder).pins) == {}
@@ -276,7 +275,7 @@ class TestNames:
             said["pin"]["node"] = "dora"
             ann.write_text(json.dumps(said))
         elif spoil == "another certificate":
-            said["pin"]["certificate"] = Member.new("ann").card().certificate_pem
+            said["pin"]["certificate"] = Node("ann").card().certificate_pem
             ann.write_text(json.dumps(said))
         else:
             data = {
@@ -305,9 +304,9 @@ class TestNames:
         "change",
         [
             lambda trust: trust.rename("ann", "other"),
-            lambda trust: trust.endorse("ann", [BOB.vouch(ANN)]),
+            lambda trust: trust.endorse("ann", [BOB.of(ANN)]),
             lambda trust: trust.remove("ann"),
-            lambda trust: trust.pin(Member.new("dora").card()),
+            lambda trust: trust.pin(Node("dora").card()),
         ],
         ids=["rename", "endorse", "remove", "pin"],
     )
@@ -323,12 +322,12 @@ class TestNames:
     def test_T15_whom_a_trusted_member_vouches_for_is_no_path(self, trusting, trust_folder):
         identity = trust_folder / "identity.json"
         identity.write_text("untouched")
-        dora = Member.new("dora")
+        dora = Node("dora")
         card = dora.card(ANN).to_json() | {"node": "../identity"}
         with pytest.raises(Untrusted):
             trusting.admit(read_cards(json.dumps([card])))
         with pytest.raises(Untrusted):
-            Member.new("../identity")  # no certificate bears such a name
+            Node("../identity").card()  # no certificate bears such a name
         assert identity.read_text() == "untouched"
         assert set(trusting.pins) == {"ann", "bob", "cleo"}
 

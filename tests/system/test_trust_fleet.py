@@ -189,7 +189,7 @@ def test_ctrl_c_while_redis_is_told_is_quiet_and_what_was_changed_is_told_by_the
     fleet, server, blocked
 ):
     blocked.send_signal(signal.SIGINT)
-    out, err = blocked.communicate(timeout=30)
+    _, err = blocked.communicate(timeout=30)
     assert (blocked.returncode, err) == (130, b"")
     go_on(server)
     assert fleet.alpha.known() == ["beta"]

@@ -27,6 +27,10 @@ class Node:
         self.epoch = epoch
         self.key = Ed25519PrivateKey.generate()
 
+    @property
+    def anchor(self) -> Anchor:
+        return Anchor.of(self.certificate, self.epoch)
+
     @cached_property
     def certificate(self) -> Certificate:
         return read_certificate(mint.certificate(self.key, self.node, NOW).decode())
@@ -45,18 +49,20 @@ class Node:
         """This node's word for another."""
         return Endorsement.signed(self, subject.card(), now_ms)
 
-    def against(self, subject: Node) -> Removal:
+    def against(self, subject: Node, now_ms: int = NOW) -> Removal:
         """This node's proof that it removes another."""
-        return Removal.signed(self, subject.card(), NOW)
+        return Removal.signed(self, subject.card(), now_ms)
 
-    def card(self, *endorsements: Endorsement, name: str = "") -> Card:
-        return replace(Card.of(self.certificate, self.epoch, name=name), endorsements=endorsements)
+    def card(self, *said: Endorsement | Node, name: str = "") -> Card:
+        """What others pin, with what was said of it, and with the word of each of these nodes."""
+        words = tuple(by.of(self) if isinstance(by, Node) else by for by in said)
+        return replace(Card.of(self.certificate, self.epoch, name=name), endorsements=words)
 
-    def pin(self, *endorsements: Endorsement, name: str = "") -> Pin:
-        return Pin.of(self.card(*endorsements, name=name), NOW)
+    def pin(self, *said: Endorsement | Node, name: str = "") -> Pin:
+        return Pin.of(self.card(*said, name=name), NOW)
 
 
 def anchors(*pinned: Node, own: Node | None = None) -> Anchors:
     """What it is to have pinned these, as `own`."""
     pins = {node.node: node.pin() for node in pinned}
-    return Anchors(pins, own and Anchor.of(own.certificate, own.epoch))
+    return Anchors(pins, own and own.anchor)
