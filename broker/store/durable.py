@@ -83,8 +83,9 @@ def sync(folder: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the lock file against every other process and thread. Raises Unwritable where it cannot be opened."""
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the folder against every other process and thread. Raises Unwritable where its lock cannot be opened."""
+    path = folder / "lock"
     with disk_errors(path):
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:

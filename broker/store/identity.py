@@ -30,7 +30,6 @@ from broker.store import durable, mint
 IDENTITY = "identity.json"
 KEY = "node.key"
 CERTIFICATE = "node.crt"
-LOCK = "lock"
 
 _FIELDS = {name: CHECKS[name] for name in ("node", "epoch", "created_at")}
 
@@ -57,7 +56,7 @@ class Identity:
         check_name("node", node)
         durable.make_folder(folder)
         _check_private(folder)
-        with durable.locked(folder / LOCK):
+        with durable.locked(folder):
             if _exists(folder / IDENTITY):
                 found = cls._load(folder, now_ms)
                 if found.node != node:
@@ -92,7 +91,7 @@ class Identity:
         Raises Invalid, Refused("lower_epoch"), Unwritable. Other processes of this node know it once they load.
         """
         check_epoch(epoch)
-        with durable.locked(self.folder / LOCK):
+        with durable.locked(self.folder):
             standing = _read_record(self.folder)
             if epoch < standing["epoch"]:
                 raise Refused(

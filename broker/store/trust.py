@@ -54,7 +54,7 @@ class TrustStore:
         self._thread = Lock()
         self._peers = Peers(folder, waiting_max)
         try:
-            with durable.locked(self._lock_path):
+            with durable.locked(folder):
                 self._peers.sweep()
                 self._peers.load()
         except Unwritable as failed:
@@ -164,7 +164,7 @@ class TrustStore:
         told = None
         with self._thread:
             try:
-                with durable.locked(self._lock_path):
+                with durable.locked(self.folder):
                     self._look()
                     if told := self._forget(node):
                         self._peers.flush()
@@ -177,7 +177,7 @@ class TrustStore:
 
     def reload(self) -> None:
         """Read every file anew. What was forgotten stays so. Raises Unwritable: memory stays as it is."""
-        with self._thread, durable.locked(self._lock_path):
+        with self._thread, durable.locked(self.folder):
             self._peers.load()
 
     # --- the outbox, for `broker.store.announce` ---------------------------------------------------
@@ -185,13 +185,13 @@ class TrustStore:
     def pending(self) -> tuple[Announcement, ...]:
         """The changes that Redis was not yet told of, in order."""
         with self._thread:
-            with suppress(Unwritable), durable.locked(self._lock_path):
+            with suppress(Unwritable), durable.locked(self.folder):
                 self._look()
             return self._peers.waiting
 
     def announced(self, gen: int) -> None:
         """Redis was told of every change up to this number. Raises Unwritable."""
-        with self._thread, durable.locked(self._lock_path):
+        with self._thread, durable.locked(self.folder):
             self._look()
             if any(told.gen <= gen for told in self._peers.waiting):
                 self._peers.told(gen)
@@ -201,16 +201,12 @@ class TrustStore:
 
         Where `first` no longer waits under its number, another process was here before: nothing happens.
         """
-        with self._thread, durable.locked(self._lock_path):
+        with self._thread, durable.locked(self.folder):
             self._look()
             if first in self._peers.waiting:
                 self._peers.renumber(first.gen, above)
 
     # --- within ------------------------------------------------------------------------------------
-
-    @property
-    def _lock_path(self) -> Path:
-        return self.folder / "lock"
 
     @property
     def _anchors(self) -> Anchors:
@@ -221,7 +217,7 @@ class TrustStore:
         """Hold both locks; what is listed meanwhile is announced after they are released, also before an error."""
         changes: list[Announcement] = []
         try:
-            with self._thread, durable.locked(self._lock_path):
+            with self._thread, durable.locked(self.folder):
                 self._look()
                 yield changes
         finally:
@@ -237,7 +233,7 @@ class TrustStore:
         if self._peers.is_current or not self._thread.acquire(blocking=False):
             return
         try:
-            with durable.locked(self._lock_path):
+            with durable.locked(self.folder):
                 self._look()
         except Unwritable as failed:
             _log.debug("memory is as current as it can be: %s", failed)

@@ -228,11 +228,11 @@ def test_a_pipe_in_the_place_of_a_file_is_an_error_and_nobody_waits(path):
 
 
 def test_the_lock_is_held_against_other_processes_and_given_back(tmp_path):
-    with durable.locked(tmp_path / "lock"):
+    with durable.locked(tmp_path):
         child = os.fork()
         if child == 0:
             signal.alarm(20)
-            with durable.locked(tmp_path / "lock"):
+            with durable.locked(tmp_path):
                 (tmp_path / "entered").touch()
             os._exit(0)
         assert os.waitpid(child, os.WNOHANG) == (0, 0)
