@@ -63,6 +63,10 @@ def init(
         here, is_new = Trust.init(epoch=epoch)
         if not is_new:
             note(f"{here.identity.node} has its identity already")
+        if here.identity.expired:
+            warn(
+                "its certificate has expired, so its word counts nowhere: docs/trust.md tells how to get a new one"
+            )
         print_card(here, here.identity.card, output)
         _announce(here)
 

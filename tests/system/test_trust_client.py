@@ -179,6 +179,32 @@ class TestExpired:
     def test_is_shown(self, old):
         assert "expired" in old.ok("show").out.splitlines()[1]
 
+    def test_is_told_by_who_asks_for_an_identity(self, old):
+        ran = old.ok("init")
+        assert "certificate has expired" in ran.err
+
+    def test_comes_back_with_a_new_key_in_a_higher_epoch_and_still_trusts_whom_it_trusted(
+        self, old, command, tmp_path
+    ):
+        """As the documentation says: its files are put away, and the peers remove it and pin it anew."""
+        beta, cleo = (Peer(command, tmp_path, node).init() for node in ("beta", "cleo"))
+        Identity.create(tmp_path / "before", "desk", now())
+        before = tmp_path / "before" / "node.crt"  # what they pinned while it held
+        cleo.pins(beta)
+        for peer in (beta, cleo):
+            peer.ok("pin", before)
+        for name in ("identity.json", "node.key", "node.crt"):
+            (old.folder / name).rename(tmp_path / name)
+        new = old.file(old.ok("init", "--epoch", "2", "-o", "json").json)
+        assert old.known() == ["ann"]
+        assert beta("pin", new).code == 4
+        proof = beta.file(beta.ok("remove", "desk").json)
+        beta.ok("pin", new)
+        cleo.ok("remove", "--proof", proof)
+        cleo.ok("admit", beta.file(beta.ok("endorse", "desk").json))
+        for peer in (beta, cleo):
+            assert peer.card("desk")["certificate"] == old.card()["certificate"]
+
     def test_vouches_for_nobody(self, old):
         ran = old("endorse", "ann")
         assert (ran.code, ran.out, ran.err.count("\n")) == (8, "", 1)
