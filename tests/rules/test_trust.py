@@ -83,7 +83,7 @@ class TestRecords:
             *(("epoch", epoch) for epoch in (0, -1, 2**53, 2**64 - 1)),
             *(("issued_at", moment) for moment in (-1, 2**53)),
             *(("fingerprint", text) for text in ("", "sha256:", "sha256:" + "A" * 64, "0" * 64)),
-            ("fingerprint", B.certificate.fingerprint + "\n"),
+            pytest.param("fingerprint", B.certificate.fingerprint + "\n", id="fingerprint-newline"),
             ("sig", to_text(bytes(63))),
             ("sig", to_text(bytes(65))),
         ],
@@ -91,7 +91,11 @@ class TestRecords:
     def test_what_is_outside_its_bounds_is_refused(self, field, wrong):
         assert refused(Endorsement.from_json, WORD.to_json() | {field: wrong}) == "out_of_bounds"
 
-    @pytest.mark.parametrize("sig", ["", WORD.sig + "=", WORD.sig[:-1] + "_", "+" * 86])
+    @pytest.mark.parametrize(
+        "sig",
+        ["", WORD.sig + "=", WORD.sig[:-1] + "_", "+" * 86],
+        ids=["none", "padded", "slack", "alphabet"],
+    )
     def test_a_signature_has_one_text(self, sig):
         assert refused(Endorsement.from_json, WORD.to_json() | {"sig": sig}) == "bad_encoding"
 
