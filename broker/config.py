@@ -58,7 +58,7 @@ class Settings(BaseSettings):
         env_prefix="BROKER_",
         env_ignore_empty=True,
         env_nested_delimiter="__",
-        extra="ignore",
+        extra="forbid",
         frozen=True,
     )
 

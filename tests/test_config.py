@@ -88,6 +88,28 @@ def test_a_bound_that_is_none_is_told_in_one_line(
 
 
 @pytest.mark.parametrize(
+    "text,name",
+    [
+        ("[broker]\nnod = 'desk'", "nod"),
+        ("[broker.bounds]\nlog_mx = 7", "bounds.log_mx"),
+        ("[broker.budgets]\nguess = 7", "budgets.guess"),
+    ],
+)
+def test_a_setting_that_nobody_knows_is_named(nowhere: Path, text: str, name: str) -> None:
+    (nowhere / "broker.toml").write_text(text)
+    with pytest.raises(Misconfigured, match=f"^setting {name}: [^\n]+$"):
+        settings()
+
+
+def test_so_is_a_bound_that_nobody_knows_in_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("BROKER_BOUNDS__LOG_MX", "7")
+    with pytest.raises(Misconfigured, match=r"^setting bounds\.log_mx: "):
+        settings()
+
+
+@pytest.mark.parametrize(
     "variable,value,says",
     [
         ("BROKER_NODE", "A B", "setting node"),
