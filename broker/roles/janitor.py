@@ -106,14 +106,15 @@ class Janitor:
         return done or int(bool(self._round or self._again))
 
     def _begin_round(self) -> bool:
+        """Whether there is anything to look at: groups may die where no origin is (any more)."""
         here = time.monotonic()
-        if here >= self._round_due:
+        if is_due := here >= self._round_due:
             self._round.extend(self._view.origins())
             self._round_due = here + self._round_seconds
         else:
             self._round.extend(self._again)
         self._again.clear()
-        return bool(self._round)
+        return is_due or bool(self._round)
 
     def _look_at_groups(self, now: int) -> tuple[list[str], list[str] | None]:
         """The dead and the live ones; None where nobody can tell which live."""

@@ -120,6 +120,16 @@ def test_a_group_that_nobody_reads_as_for_a_week_is_forgotten_and_keeps_nothing(
     assert log_length(fleet) == 2
 
 
+def test_dead_groups_are_forgotten_also_where_there_is_no_origin(fleet):
+    for group in ("dead", "dying", "mail"):
+        looked(fleet, group, 0 if group == "mail" else WEEK_MS + 1)
+    janitor = fleet.janitor()
+    for _ in range(2):
+        assert janitor.step() == 1
+    assert janitor.step() == 0
+    assert fleet.store.client.hkeys(fleet.store.keys.groups) == [b"mail"]
+
+
 def test_a_group_that_looks_again_just_before_it_is_forgotten_stays(fleet, monkeypatch):
     fleet.report("7")
     stand(fleet, "mail", 0)
