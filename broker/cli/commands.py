@@ -9,43 +9,41 @@ class Command(NamedTuple):
     """A function of the command's own name in `module`, and its line in the overview."""
 
     module: str
-    usage: str
     help: str
 
 
 #: In the order and the groups of the overview.
 GROUPS: dict[str, dict[str, Command]] = {
     "Run a fleet": {
-        "up": Command("broker.cli.up", "", "Everything on one machine, on a Redis of its own."),
-        "serve": Command("broker.cli.serve", "", "The broker's roles, on the Redis of REDIS_URL."),
-        "worker": Command("broker.cli.worker", "", "Worker processes for this node's engines."),
+        "up": Command("broker.cli.up", "Everything on one machine, on a Redis of its own."),
+        "serve": Command("broker.cli.serve", "The broker's roles, on the Redis of REDIS_URL."),
+        "worker": Command("broker.cli.worker", "Worker processes for this node's engines."),
     },
     "Jobs": {
-        "submit": Command("broker.cli.submit", "ENGINE [JSON|-]", "Hand in a job, or one a line of a file."),
-        "report": Command("broker.cli.report", "[FILE|-]", "Tell what happened to jobs that run elsewhere (JSONL)."),
-        "jobs": Command("broker.cli.jobs", "", "List jobs."),
-        "show": Command("broker.cli.show", "KEY", "All that is known of a job."),
-        "why": Command("broker.cli.why", "KEY", "What decided its state, what was refused, what would change it."),
-        "wait": Command("broker.cli.wait", "KEY", "Wait for a job's end."),
-        "result": Command("broker.cli.wait", "KEY", "Print a job's result."),
-        "cancel": Command("broker.cli.change", "KEY", "Ask for a job's end."),
-        "retry": Command("broker.cli.change", "KEY", "Hand an ended job in again, as a new one."),
-        "remove": Command("broker.cli.change", "KEY", "Take a job off the list, for good."),
+        "submit": Command("broker.cli.submit", "Hand in a job, or one a line of a file."),
+        "report": Command("broker.cli.report", "Tell what happened to jobs that run elsewhere (JSONL)."),
+        "jobs": Command("broker.cli.jobs", "List jobs."),
+        "show": Command("broker.cli.show", "All that is known of a job."),
+        "why": Command("broker.cli.why", "What decided its state, what was refused, what would change it."),
+        "wait": Command("broker.cli.wait", "Wait for a job's end."),
+        "result": Command("broker.cli.wait", "Print a job's result."),
+        "cancel": Command("broker.cli.change", "Ask for a job's end."),
+        "retry": Command("broker.cli.change", "Hand an ended job in again, as a new one."),
+        "remove": Command("broker.cli.change", "Take a job off the list, for good."),
     },
     "Logs": {
-        "log": Command("broker.cli.log", "ORIGIN", "What happened at an origin, in order."),
-        "replay": Command("broker.cli.log", "ORIGIN", "The job list as the log tells it, now or at an earlier entry."),
-        "groups": Command("broker.cli.groups", "[parked|replay|remove GROUP]", "Who subscribes, how far behind."),
+        "log": Command("broker.cli.log", "What happened at an origin, in order."),
+        "replay": Command("broker.cli.log", "The job list as the log tells it, now or at an earlier entry."),
+        "groups": Command("broker.cli.groups", "Who subscribes, how far behind."),
     },
     "Fleet": {
-        "nodes": Command("broker.cli.nodes", "", "List nodes: slots, load, last beat, flags."),
-        "node": Command("broker.cli.nodes", "drain|resume|dead|remove NODE", "Say what is to become of a node."),
+        "nodes": Command("broker.cli.nodes", "List nodes: slots, load, last beat, flags."),
+        "node": Command("broker.cli.nodes", "Say what is to become of a node."),
         "trust": Command(
             "broker.cli.trust",
-            "init|show|pin|admit|endorse|remove|announcements",
             "Who this node is, whom it trusts, and what it told of that.",
         ),
-        "doctor": Command("broker.cli.doctor", "", "Look for what is wrong with Redis and the fleet."),
+        "doctor": Command("broker.cli.doctor", "Look for what is wrong with Redis and the fleet."),
     },
 }  # fmt: skip
 
