@@ -132,5 +132,8 @@ def instant(ms: int | None) -> str:
     """An instant, UTC to the millisecond; empty where it never was."""
     if not ms:
         return ""
-    stamp = datetime.fromtimestamp(ms / 1000, UTC)
+    try:
+        stamp = datetime.fromtimestamp(ms / 1000, UTC)
+    except (OverflowError, ValueError):
+        return str(ms)  # beyond every calendar, but somebody said so
     return f"{stamp:%Y-%m-%d %H:%M:%S}.{ms % 1000:03d}Z"

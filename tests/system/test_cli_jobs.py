@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from broker import WorkerInfo
@@ -108,6 +110,11 @@ class TestKeys:
 
 
 class TestShowAndWhy:
+    def test_a_time_beyond_every_calendar_is_shown_as_it_was_told(self, command, broker):
+        far = 999_999_999_999_999
+        broker.report(reported("7", state="completed", completed_at=far))
+        assert re.search(rf"completed_at +{far} \(in ", command.ok("show", "7").out)
+
     def test_show_is_an_object(self, command):
         key = submit(command, '{"n": 1}')
         shown = command.ok("show", key, "-o", "json").json
