@@ -144,6 +144,12 @@ def _judge_group(name: str, at: list[GroupSeen], lease_ms: int) -> Iterator[Find
         yield Finding(
             WARNING, "group", f"{name} has parked {parked} entries: broker groups parked {name}"
         )
+    if evicted := sum(seen.evicted for seen in at):
+        yield Finding(
+            WARNING,
+            "group",
+            f"{name} lost {evicted} parked entries to newer ones: they were never handled",
+        )
     if unknown := [seen for seen in at if seen.origin and seen.lag.entries is None]:
         why = next((f" ({seen.lag.gone})" for seen in unknown if seen.lag.gone), "")
         yield Finding(

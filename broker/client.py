@@ -229,7 +229,7 @@ class Broker(Catalog):
     def remove_group(self, group: str, *, force: bool = False) -> None:
         """Forget a group, its places and what it has parked.
 
-        Raises NotFound, and Refused("held") while a member lives, unless `force`: such a member begins anew.
+        Raises NotFound, and Refused("held") while a member lives, unless `force`: it goes on where it stands.
         """
         remove_group(self, group, force=force)
 

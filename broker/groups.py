@@ -35,6 +35,7 @@ def group_json(seen: GroupSeen) -> dict[str, Any]:
         "tries": seen.tries,
         "parked": seen.parked,
         "replaying": seen.replaying,
+        "evicted": seen.evicted,
         "gaps": seen.gaps,
     }
 

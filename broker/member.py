@@ -187,7 +187,7 @@ class Member:
 
     def _fetch(self, held: Held) -> None:
         try:
-            found = self._group.fetch(held.origin, held.term, FETCH_MAX)
+            found = self._group.fetch(held.origin, held.term)
         except Gone as gone:
             self._lost(held, gone)
             return
@@ -230,8 +230,10 @@ class Member:
             self._back_off(held, held.tries)
 
     def _park(self, held: Held, rev: bytes, reason: str) -> None:
-        self._group.park(held.origin, held.term, rev.decode(), reason)
+        evicted = self._group.park(held.origin, held.term, rev.decode(), reason)
         _log.error("group %s parked %s of %s: %s", self.name, rev.decode(), held.origin, reason)
+        if evicted:
+            _log.error("group %s lost %d parked entries of %s", self.name, evicted, held.origin)
         self._pass(held, rev)
 
     @staticmethod

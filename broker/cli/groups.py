@@ -71,6 +71,7 @@ COLUMNS: Columns = (
     (Column("LAG", right=True, style=_lag_style), _entries),
     (Column("BEHIND", 1, right=True, style=_lag_style), _behind),
     (Column("PARKED", 2, right=True, style=_count_style), lambda seen: seen["parked"]),
+    (Column("EVICTED", 5, right=True, style=_count_style), lambda seen: seen["evicted"]),
     (Column("GAPS", 4, right=True, style=_count_style), lambda seen: seen["gaps"]),
 )
 
@@ -92,13 +93,17 @@ def groups(
     id: Annotated[str | None, typer.Argument(metavar="ID", show_default=False)] = None,
     all: Annotated[bool, typer.Option("--all", help="With replay: all that is parked.")] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="With remove: although members live; they begin anew.")
+        bool,
+        typer.Option(
+            "--force", help="With remove: although members live; they go on where they stand."
+        ),
     ] = False,
     output: FormatOption = Format.table,
 ) -> None:
     """List the groups that subscribe to the logs: who reads, how many entries and how long behind.
 
-    `?` is what is not known, never 0. An owner with `?` has let its lease lapse, `-` is none.
+    `?` is what is not known, never 0. An owner with `?` has let its lease lapse, `-` is none. EVICTED are parked
+    entries that went for good, since no more are kept; GAPS, how often entries were lost unread.
 
     parked: the entries whose handler failed for good. replay: have one of them (ID, or ORIGIN/ID), or --all, handled
     again; prints which. remove: forget the group, its places and what it has parked.

@@ -15,6 +15,7 @@ from broker.rules.event import AHEAD_MS_MAX, NUMBER_MAX
 from broker.rules.key import Key
 from broker.rules.record import REPORTED
 from broker.store.connection import redis_errors
+from broker.store.decode import read_text
 from broker.store.store import Store
 
 #: How many members of each listing one look reads.
@@ -87,7 +88,7 @@ class AgedRecords:
         too_many = max(0, count - self._bounds.done_max)
         ended_max = now - self._bounds.done_ms_max
         return [
-            _Candidate(_text(job), NUMBER_MAX if at < too_many else ended_max, True)
+            _Candidate(read_text(job), NUMBER_MAX if at < too_many else ended_max, True)
             for at, (job, ended_at) in enumerate(oldest)
             if at < too_many or ended_at <= ended_max
         ]
@@ -99,7 +100,7 @@ class AgedRecords:
         """
         seen_max = now - self._bounds.silence_ms_max
         return [
-            _Candidate(_text(job), seen_max, False)
+            _Candidate(read_text(job), seen_max, False)
             for job, created_at in listed
             if created_at <= seen_max + AHEAD_MS_MAX
         ]
@@ -125,8 +126,3 @@ class AgedRecords:
                 if aged.last_seen <= seen_max and (ended or kind == REPORTED):
                     look.aged.append(aged)
         return look
-
-
-def _text(raw: bytes) -> str:
-    # What is no text of ours names no record: it is broken, and no more.
-    return raw.decode(errors="replace")

@@ -20,6 +20,7 @@ from broker.errors import Gone, Refused
 from broker.rules.key import check_name
 from broker.rules.record import clip
 from broker.store.connection import redis_errors
+from broker.store.decode import read_number, read_text
 from broker.store.log import Place, Raw
 from broker.store.parked import Parked, read_parked
 from broker.store.store import Store
@@ -41,6 +42,7 @@ class Seen(NamedTuple):
     sent: str = ""  #: rev of the last entry handed out
     tries: int = 0  #: failed or interrupted tries of the entry after `acked`
     gaps: int = 0  #: how often entries were lost unread
+    evicted: int = 0  #: parked entries that went unhandled, since newer ones took their place
     asked: str = ""  #: the member that would like this origin
     replay: str = ""  #: ids of the parked entries to handle again
 
@@ -109,7 +111,7 @@ class Group:
         found = self._run("claim", origin, args, self._store.keys.of(origin).meta)
         if not found:
             return None
-        term, asked, epoch, acked = (raw.decode() for raw in found)
+        term, asked, epoch, acked = map(read_text, found)
         return Claim(origin, int(term), asked, Place(epoch, acked))
 
     def release(self, origin: str, term: int) -> bool:
@@ -143,11 +145,15 @@ class Group:
         self._check(answer, origin, term)
         return int(answer)
 
-    def park(self, origin: str, term: int, rev: str, reason: str) -> None:
-        """The entry failed for good: put it aside with the reason, and go on behind it."""
+    def park(self, origin: str, term: int, rev: str, reason: str) -> int:
+        """The entry failed for good: put it aside with the reason, and go on behind it.
+
+        How many that were parked before it went for good, unhandled, since no more than `parked_max` are kept.
+        """
         args = (term, rev, _clip(reason), self._parked_max, self._store.clock.now())
         answer = self._run("park", origin, args, self._parked(origin))
         self._check(answer, origin, term)
+        return int(answer)
 
     def skip(self, origin: str, term: int) -> None:
         """After Gone: stand where the log can be read on, and count the gap. Does nothing where the place fits."""
@@ -192,8 +198,8 @@ def _seen(reply: object) -> Seen:
         return Seen()
     if isinstance(reply, redis.RedisError):
         raise reply
-    values: dict[str, Any] = {}
-    for name, raw in zip(Seen._fields, cast("list[bytes | None]", reply), strict=True):
-        text = raw.decode() if raw else ""
-        values[name] = (int(text) if text.isdecimal() else 0) if name in _NUMBERS else text
+    found = zip(Seen._fields, cast("list[bytes | None]", reply), strict=True)
+    values: dict[str, Any] = {
+        name: read_number(raw) if name in _NUMBERS else read_text(raw) for name, raw in found
+    }
     return Seen(**values)

@@ -13,9 +13,11 @@ from typing import Any, NamedTuple, cast
 
 from broker.rules.key import NAME, check_name
 from broker.store.connection import redis_errors
+from broker.store.decode import read_number, read_text
 from broker.store.lag import UNKNOWN, Lag, Stand, ask_each, lags
 from broker.store.log import Place
 from broker.store.store import Store
+from broker.store.view import View
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +40,7 @@ class GroupSeen:
     tries: int = 0  #: failed tries of the first unread entry
     parked: int = 0
     replaying: int = 0  #: of them, those that are to be delivered again
+    evicted: int = 0  #: parked entries that went unhandled, since newer ones took their place
     gaps: int = 0  #: how often unread entries were lost
 
 
@@ -46,18 +49,20 @@ class _Sub(NamedTuple):
 
     group: str
     origin: str
-    said: dict[str, str]
+    said: dict[bytes, bytes]
 
     @property
     def stand(self) -> Stand:
-        place = Place(self.said.get("epoch", ""), self.said.get("acked", ""))
-        return Stand(self.group, self.origin, place)
+        return Stand(self.group, self.origin, Place(self.text(b"epoch"), self.text(b"acked")))
 
     def is_live(self, now: int) -> bool:
-        return bool(self.said.get("owner")) and self.number("until") > now
+        return bool(self.text(b"owner")) and self.number(b"until") > now
 
-    def number(self, name: str) -> int:
-        return _number(self.said.get(name))
+    def text(self, name: bytes) -> str:
+        return read_text(self.said.get(name))
+
+    def number(self, name: bytes) -> int:
+        return read_number(self.said.get(name))
 
 
 class Groups:
@@ -67,6 +72,7 @@ class Groups:
         self._store = store
         self._client = store.client
         self._keys = store.keys
+        self._view = View(store)
 
     def names(self) -> list[str]:
         """Every group that has looked and was not removed since."""
@@ -95,15 +101,16 @@ class Groups:
                 looked_at=looked[sub.group],
                 silent_ms=max(0, now - looked[sub.group]),
                 origin=sub.origin,
-                owner=sub.said.get("owner", ""),
+                owner=sub.text(b"owner"),
                 live=sub.is_live(now),
-                term=sub.number("term"),
+                term=sub.number(b"term"),
                 acked=sub.stand.place.rev,
                 lag=lag,
-                tries=sub.number("tries"),
+                tries=sub.number(b"tries"),
                 parked=count,
-                replaying=len(sub.said.get("replay", "").split()),
-                gaps=sub.number("gaps"),
+                replaying=len(sub.text(b"replay").split()),
+                evicted=sub.number(b"evicted"),
+                gaps=sub.number(b"gaps"),
             )
             for sub, lag, count in zip(subs, found_lags, parked, strict=True)
         ]
@@ -113,7 +120,7 @@ class Groups:
 
     def parked_at(self, name: str) -> list[str]:
         """The origins of which the group has parked entries, by name."""
-        origins = self._origins()
+        origins = self._view.origins()
         counts = self._parked([(name, origin) for origin in origins])
         return [origin for origin, count in zip(origins, counts, strict=True) if count]
 
@@ -123,7 +130,7 @@ class Groups:
         Its name goes last: where this is broken off, it is still listed, and can be removed again.
         """
         check_name("group", name)
-        origins = [self._keys.of(origin) for origin in self._origins()]
+        origins = [self._keys.of(origin) for origin in self._view.origins()]
         ask_each(self._store, origins, lambda pipe, of: pipe.xgroup_destroy(of.log, name), None)
         ask_each(
             self._store, origins, lambda pipe, of: pipe.delete(of.parked(name), of.sub(name)), None
@@ -135,17 +142,12 @@ class Groups:
         """When a member of each group last looked."""
         with redis_errors():
             found = cast("dict[bytes, bytes]", self._client.hgetall(self._keys.groups))
-        named = {_text(raw): _number(_text(stamp)) for raw, stamp in found.items()}
+        named = {read_text(raw): read_number(stamp) for raw, stamp in found.items()}
         return {name: stamp for name, stamp in named.items() if NAME.match(name)}
-
-    def _origins(self) -> list[str]:
-        with redis_errors():
-            names = cast("list[bytes]", self._client.hkeys(self._keys.origins))
-        return sorted(name.decode() for name in names)
 
     def _subs(self, groups: Sequence[str]) -> list[_Sub]:
         """Their subscriptions that have begun. One that is no hash is passed over: it must not hide all others."""
-        pairs = [(group, origin) for origin in self._origins() for group in groups]
+        pairs = [(group, origin) for origin in self._view.origins() for group in groups]
 
         def ask(pipe: Any, pair: tuple[str, str]) -> None:
             pipe.hgetall(self._keys.of(pair[1]).sub(pair[0]))
@@ -157,8 +159,7 @@ class Groups:
             if said is None:
                 _log.warning("the subscription of %s at %s cannot be read", group, origin)
             elif said:
-                texts = {_text(name): _text(value) for name, value in said.items()}
-                found.append(_Sub(group, origin, texts))
+                found.append(_Sub(group, origin, said))
         return found
 
     def _parked(self, pairs: Sequence[tuple[str, str]]) -> list[int]:
@@ -168,14 +169,3 @@ class Groups:
             pipe.xlen(self._keys.of(pair[1]).parked(pair[0]))
 
         return ask_each(self._store, pairs, ask, 0)
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode(errors="replace")
-
-
-# What somebody wrote wrongly into one subscription must not blind the readers to all others: it counts as not said.
-
-
-def _number(text: str | None) -> int:
-    return int(text) if text and text.isdecimal() and text.isascii() else 0

@@ -135,7 +135,7 @@ class OriginKeys:
         return f"{self.prefix}:seen:old"
 
     def sub(self, group: str) -> str:
-        """Hash: a subscription: owner, term, until, acked; with its group."""
+        """Hash: a subscription: owner, term, until, acked, ...; with its group."""
         return f"{self.prefix}:sub:{group}"
 
     def parked(self, group: str) -> str:

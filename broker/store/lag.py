@@ -6,21 +6,21 @@ where it can be true; what is not known is None, never 0. Asking costs a few pip
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import redis
 
+from broker.errors import Damaged
 from broker.rules.replay import rev_order
 from broker.store.connection import redis_errors
-from broker.store.log import Place, Position, misfit, position_of
+from broker.store.decode import read_text
+from broker.store.log import REV, Place, Position, misfit, position_of
 from broker.store.store import Store
 
 #: Commands that one pipeline carries: a call of some milliseconds.
 PAGE = 1_000
 
-_REV = re.compile(r"[0-9]{1,20}-[0-9]{1,20}\Z")
 #: How Redis answers about a key of a wrong type, a log that is not there, and a place that is none.
 _NOTHING = ("WRONGTYPE", "no such key", "requires the key to exist", "Invalid stream ID")
 
@@ -51,7 +51,7 @@ UNKNOWN = Lag()
 class _Book(NamedTuple):
     """What is known of an origin's log."""
 
-    position: Position
+    position: Position | None  #: None where it cannot be read
     length: int
     groups: dict[str, dict[str, Any]]  #: what Redis itself tells of each group
 
@@ -110,17 +110,28 @@ def _books(store: Store, origins: Sequence[str]) -> dict[str, _Book]:
     lengths = ask_each(store, keys, lambda pipe, of: pipe.xlen(of.log), 0)
     return {
         origin: _Book(
-            position_of(meta, length), length, {each["name"].decode(): each for each in by_redis}
+            _position(origin, meta, length),
+            length,
+            {read_text(each["name"]): each for each in by_redis},
         )
         for origin, meta, by_redis, length in zip(origins, metas, groups, lengths, strict=True)
     }
 
 
+def _position(origin: str, meta: Sequence[bytes | None], length: int) -> Position | None:
+    try:
+        return position_of(origin, meta, length)
+    except Damaged:
+        return None
+
+
 def _lag(stand: Stand, head: Sequence[str], book: _Book, now: int) -> Lag:
     by_redis = book.groups.get(stand.group, {})
     pending, rev = by_redis.get("pending"), stand.place.rev
-    if not _REV.match(rev):
+    if not REV.match(rev):
         return Lag("its place cannot be read", pending=pending)
+    if book.position is None:
+        return Lag("where the log stands cannot be read", pending=pending)
     stands = head[:1] == [rev]
     if gone := misfit(stand.place, book.position, stands):
         return Lag(gone, pending=pending)

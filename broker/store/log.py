@@ -12,17 +12,18 @@ moved up to the place took nothing away above it, so nothing was missing when th
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 import redis
 
-from broker.errors import Gone, Refused
+from broker.errors import Damaged, Gone, Refused
 from broker.rules.entry import Entry
 from broker.rules.event import NUMBER_MAX
 from broker.rules.replay import rev_order
 from broker.store.connection import redis_errors
-from broker.store.decode import read_logged
+from broker.store.decode import read_logged, read_text
 from broker.store.doorbell import Doorbell
 from broker.store.store import Store
 
@@ -35,6 +36,9 @@ BEGIN = "0-0"
 
 #: A stream entry as Redis sends it: its id, its fields and values in turn.
 Raw = tuple[bytes, list[bytes]]
+
+#: The text of a log id.
+REV = re.compile(r"[0-9]{1,20}-[0-9]{1,20}\Z")
 
 _log = logging.getLogger(__name__)
 
@@ -163,7 +167,7 @@ class Log:
         pipe.hmget(self._keys.meta, "epoch", "floor", "rev")
         pipe.xlen(self._keys.log)
         entries, meta, length = pipe.execute()
-        return entries, position_of(meta, length)
+        return entries, position_of(self.origin, meta, length)
 
     def _decode(self, raw: Iterable[Raw]) -> list[Entry]:
         entries = []
@@ -176,11 +180,15 @@ class Log:
         return entries
 
 
-def position_of(meta: Sequence[bytes | None], length: int) -> Position:
-    """Where a log of `length` entries stands by its meta's epoch, floor and rev."""
-    epoch, floor, rev = (raw.decode() if raw else "" for raw in meta)
+def position_of(origin: str, meta: Sequence[bytes | None], length: int) -> Position:
+    """Where a log of `length` entries stands by its meta's epoch, floor and rev. Raises Damaged where they are none."""
+    epoch, floor, rev = map(read_text, meta)
     floor = floor or BEGIN
     rev = rev or floor
+    if not (REV.match(floor) and REV.match(rev)):
+        raise Damaged(
+            f"where the log of {origin} stands cannot be read: {floor!r:.50}, {rev!r:.50}"
+        )
     if length == 0 and rev != floor:  # empty, but not by our trimming: lost
         return Position("", rev, rev)
     return Position(epoch, floor, rev)

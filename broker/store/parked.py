@@ -14,7 +14,7 @@ from broker.errors import NotFound
 from broker.rules.entry import Entry
 from broker.rules.key import check_name
 from broker.store.connection import redis_errors
-from broker.store.decode import read_logged
+from broker.store.decode import read_logged, read_number, read_text
 from broker.store.log import BEGIN, Raw
 from broker.store.store import Store
 
@@ -56,12 +56,16 @@ def read_parked(origin: str, raw: Raw) -> Parked:
     """A parked entry of its id and its fields and values in turn; one of a foreign hand has neither rev nor reason."""
     id, flat = raw
     head = flat[1:8:2] if tuple(flat[0:8:2]) == _HEAD else [b"", b"", b"", b""]
-    rev, reason, tries, at = (value.decode(errors="replace") for value in head)
-    return Parked(id.decode(), origin, rev, reason, _number(tries), _number(at), list(flat[8:]))
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdecimal() else 0
+    rev, reason, tries, at = head
+    return Parked(
+        id=id.decode(),
+        origin=origin,
+        rev=read_text(rev),
+        reason=read_text(reason),
+        tries=read_number(tries),
+        at=read_number(at),
+        fields=list(flat[8:]),
+    )
 
 
 def parked(store: Store, origin: str, group: str) -> list[Parked]:

@@ -10,11 +10,11 @@ from typing import Any, cast
 from broker.errors import Damaged, Invalid, Unavailable
 from broker.rules.bounds import Bounds
 from broker.rules.event import Event, RemovePair, Report, arguments, origin_of
-from broker.rules.key import Key, encode
+from broker.rules.key import NAME, Key, encode
 from broker.rules.record import Record
 from broker.rules.verdict import Answer
 from broker.store.connection import redis_errors
-from broker.store.decode import read_record
+from broker.store.decode import read_record, read_text
 from broker.store.refusal import Refusal, read_refusal
 from broker.store.store import Store
 
@@ -187,10 +187,10 @@ class View:
             low = f"({page[-1].decode()}"
 
     def origins(self) -> list[str]:
-        """Every origin that was ever heard of, by name."""
+        """Every origin that was ever heard of, by name. What is none is passed over: it must not hide the others."""
         with redis_errors():
-            names = self._store.client.hkeys(self._store.keys.origins)
-        return sorted(name.decode() for name in cast("list[bytes]", names))
+            found = cast("list[bytes]", self._store.client.hkeys(self._store.keys.origins))
+        return sorted(filter(NAME.match, map(read_text, found)))
 
 
 def _origin(events: Sequence[Event]) -> str:

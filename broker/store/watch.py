@@ -9,20 +9,19 @@ relist, which would take it for drift. Whoever counts load reads `live`, which d
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self
 
 from broker.errors import BrokerError, Damaged, Invalid
-from broker.rules.key import NAME, Key, check_name
+from broker.rules.key import Key, check_name
 from broker.rules.record import Record
 from broker.rules.replay import Change, rev_order
-from broker.store.connection import redis_errors
 from broker.store.doorbell import Doorbell
 from broker.store.follow import Follower, Stopped
-from broker.store.log import CHUNK_MAX, Place
+from broker.store.log import CHUNK_MAX, REV, Place
 from broker.store.store import Store
+from broker.store.view import View
 
 __all__ = ["Change", "Cursor", "Place", "Records", "Snapshot", "Watcher", "read_cursor"]
 
@@ -31,8 +30,6 @@ LOOK_SECONDS = 1.0
 
 #: Where a reader stands: origin -> (epoch, rev). `json.dumps` takes it, `read_cursor` reads it back.
 Cursor = dict[str, Place]
-
-_REV = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 
 
 class Snapshot(NamedTuple):
@@ -73,6 +70,7 @@ class Watcher:
 
     def __init__(self, store: Store, origins: Sequence[str] | None = None) -> None:
         self._store = store
+        self._view = View(store)
         self._named = None if origins is None else [check_name("origin", name) for name in origins]
         self._followers: dict[str, Follower] = {}
         self._untold: list[Change] = []
@@ -202,13 +200,8 @@ class Watcher:
             raise damage
 
     def _discover(self) -> None:
-        found = self._named
-        if found is None:
-            with redis_errors():
-                names = cast("list[bytes]", self._store.client.hkeys(self._store.keys.origins))
-            found = [name.decode(errors="replace") for name in names]
-        for origin in found:
-            if origin not in self._followers and NAME.match(origin):
+        for origin in self._view.origins() if self._named is None else self._named:
+            if origin not in self._followers:
                 self._followers[origin] = Follower(self._store, origin)
 
 
@@ -217,7 +210,7 @@ def read_cursor(found: Any) -> Cursor:
     cursor: Cursor = {}
     try:
         for origin, (epoch, rev) in found.items():
-            if type(epoch) is not str or not _REV.fullmatch(rev) or max(rev_order(rev)) >= 2**64:
+            if type(epoch) is not str or not REV.match(rev) or max(rev_order(rev)) >= 2**64:
                 raise ValueError
             cursor[check_name("origin", origin)] = Place(epoch, rev)
     except (AttributeError, TypeError, ValueError) as wrong:

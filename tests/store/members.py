@@ -46,7 +46,7 @@ class Owner:
         return self.group.fail(ORIGIN, self.term)
 
     def park(self, rev, reason="it broke"):
-        self.group.park(ORIGIN, self.term, rev, reason)
+        return self.group.park(ORIGIN, self.term, rev, reason)
 
     def skip(self):
         self.group.skip(ORIGIN, self.term)

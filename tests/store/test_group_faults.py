@@ -8,6 +8,7 @@ import pytest
 import redis
 
 from broker.errors import BrokerError, Damaged, Unavailable
+from broker.store.group import Seen
 from broker.store.parked import ask_replay, parked
 from broker.store.server import PrivateRedis
 from broker.store.store import Store
@@ -243,6 +244,29 @@ def test_an_origin_that_cannot_be_read_is_seen_as_free_and_claiming_it_says_why(
     assert (seen["other"].owner, seen[ORIGIN].owner) == ("", "a")
     with pytest.raises(Damaged, match="WRONGTYPE"):
         owner.group.claim("other")
+
+
+@pytest.mark.parametrize("field", Seen._fields)
+@pytest.mark.parametrize("value", [b"\xff", b"9" * 5_000, b"inf", "²", "x"])
+def test_what_is_written_wrongly_into_one_subscription_blinds_nobody(desk, field, value):
+    owner = Owner(desk.store)
+    desk.store.client.hset(desk.store.keys.of("other").sub(GROUP), field, value)
+    seen = owner.group.look(["other", ORIGIN])
+    assert seen[ORIGIN].owner == "a"
+    if isinstance(getattr(seen["other"], field), int):
+        assert getattr(seen["other"], field) == 0
+
+
+@pytest.mark.parametrize("value", [b"\xff", b"9" * 5_000, b"inf", "x"])
+@pytest.mark.parametrize("field", ["term", "until", "tries", "gaps", "asked"])
+def test_its_owner_reads_on(desk, field, value):
+    told = desk.report_many("ab")
+    owner = Owner(desk.store)
+    owner.fetch()
+    desk.store.client.hset(desk.keys.sub(GROUP), field, value)
+    owner = Owner(desk.store)
+    assert (owner.fetch(), owner.fail()) == (told, 1)
+    assert owner.handle_all() == told
 
 
 # --- nobody heard the answer -----------------------------------------------------------------------------

@@ -87,9 +87,38 @@ def test_parked_entries_are_counted(store, groups, clock):
 def test_what_is_written_wrongly_counts_as_not_said(desk):
     desk.report(1)
     reader = Reader(desk)
-    reader.say(owner="m1", term="x", until="soon", tries="²", gaps="-1")
+    reader.say(owner="m1", term="x", until="soon", tries="²", gaps="-1", evicted="9" * 5_000)
     [seen] = reader.seen()
-    assert (seen.live, seen.term, seen.tries, seen.gaps) == (False, 0, 0, 0)
+    assert (seen.live, seen.term, seen.tries, seen.gaps, seen.evicted) == (False, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("field", ["epoch", "floor", "rev"])
+@pytest.mark.parametrize("value", [b"\xff", "x"])
+def test_what_is_written_wrongly_about_one_log_hides_no_other(store, groups, clock, field, value):
+    for origin in ("bad", "good"):
+        desk = Desk(store, origin)
+        desk.report_many("ab")
+        Reader(desk).read(1)
+    store.client.hset(store.keys.of("bad").meta, field, value)
+    bad, good = groups.seen(clock.now())
+    assert (good.lag.entries, bad.lag.entries) == (1, None)
+    assert bad.lag.gone
+
+
+def test_a_group_of_a_foreign_hand_hides_none_of_ours(desk):
+    desk.report_many("ab")
+    reader = Reader(desk)
+    desk.store.client.xgroup_create(desk.keys.log, b"\xff", "0")
+    assert reader.lag().entries == 2
+
+
+def test_what_is_no_name_is_no_origin(desk, groups, clock):
+    desk.report(1)
+    Reader(desk)
+    names = {b"\xff": 1, "Bad Name": 1}
+    desk.store.client.hset(desk.store.keys.origins, mapping=names)
+    assert desk.view.origins() == ["desk"]
+    assert [seen.origin for seen in groups.seen(clock.now())] == ["desk"]
 
 
 def test_a_damaged_subscription_hides_no_other(desk, groups, clock, caplog):

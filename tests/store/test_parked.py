@@ -131,6 +131,28 @@ def test_the_bound_can_be_lowered(desk):
     assert len(shown(desk)) == 2
 
 
+def test_what_goes_for_want_of_room_is_counted(desk):
+    told = desk.report_many(range(5))
+    owner = Owner(desk.store, parked_max=3)
+    owner.fetch()
+    assert [owner.park(rev) for rev in told] == [0, 0, 0, 1, 1]
+    assert owner.park(told[-1]) == 0
+    assert owner.seen().evicted == 2
+    owner.done(shown(desk)[0].id)
+    assert owner.park(desk.report("a")) == 0
+    owner = Owner(desk.store, parked_max=1)
+    assert owner.park(desk.report("b")) == 3
+    assert (owner.seen().evicted, len(shown(desk))) == (5, 1)
+
+
+def test_so_is_what_goes_when_a_repetition_failed_under_a_lower_bound(desk):
+    _, ids = park_all(desk, 4)
+    ask(desk, ids[0])
+    owner = Owner(desk.store, parked_max=2)
+    owner.again(owner.to_replay().id)
+    assert (owner.seen().evicted, len(shown(desk))) == (2, 2)
+
+
 def test_nothing_parked_is_an_empty_list(desk):
     assert shown(desk) == []
     with pytest.raises(Invalid):
@@ -158,6 +180,29 @@ def test_a_foreign_entry_among_the_parked_harms_nobody(desk, fields):
     ask(desk, parked_anew.id)
     owner.done(owner.to_replay().id)
     assert len(shown(desk)) == 1
+
+
+@pytest.mark.parametrize("number", [b"\xff", b"9" * 5_000, "²", "inf", "-1"])
+def test_numbers_of_a_foreign_hand_count_as_none(desk, number):
+    owner, [id] = park_all(desk, 1)
+    [(_, fields)] = desk.store.client.xrange(desk.keys.parked(GROUP))
+    desk.store.client.xdel(desk.keys.parked(GROUP), id)
+    spoiled = fields | {b"parked_tries": number, b"parked_at": number}
+    id = desk.store.client.xadd(desk.keys.parked(GROUP), spoiled).decode()
+    [one] = shown(desk)
+    assert (one.tries, one.at, one.entry.key(ORIGIN).id) == (0, 0, "0")
+    ask(desk, id)
+    owner.again(owner.to_replay().id)
+    assert shown(desk)[0].tries == 1
+
+
+def test_a_wish_that_names_nothing_is_forgotten(desk):
+    owner, ids = park_all(desk, 2)
+    desk.store.client.hset(desk.keys.sub(GROUP), "replay", f"x {ids[0]}")
+    assert owner.to_replay().id == ids[0]
+    desk.store.client.hset(desk.keys.sub(GROUP), "replay", "x")
+    assert ask(desk, ids[1]) == 1
+    assert owner.to_replay().id == ids[1]
 
 
 # --- handled again -----------------------------------------------------------------------------------

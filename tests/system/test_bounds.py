@@ -300,6 +300,7 @@ def test_parked_keeps_so_many_entries(fleet):
     for rev in owner.fetch():
         owner.park(rev)
     assert fleet.store.client.xlen(fleet.store.keys.of(READ).parked(GROUP)) == 7
+    assert owner.seen().evicted == 13
 
 
 # --- trust, and the fleet -----------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from tests.system.test_cli_terminal import CONTROL, HOSTILE, on_terminal
 #: The fields of a group's JSON, and of a parked entry's, in order.
 GROUP_FIELDS = [
     "group", "origin", "owner", "live", "term", "looked_at", "silent_ms", "acked", "gone", "lag_entries", "lag_ms",
-    "pending", "tries", "parked", "replaying", "gaps",
+    "pending", "tries", "parked", "replaying", "evicted", "gaps",
 ]  # fmt: skip
 PARKED_FIELDS = ["group", "origin", "id", "rev", "at", "tries", "reason", "entry", "fields"]
 
@@ -25,9 +25,11 @@ PARKED_FIELDS = ["group", "origin", "id", "rev", "at", "tries", "reason", "entry
 class Member:
     """A member's hands: it owns one origin, and does what a test says."""
 
-    def __init__(self, broker: Broker, name: str = "mail", origin: str = "desk") -> None:
+    def __init__(
+        self, broker: Broker, name: str = "mail", origin: str = "desk", parked_max: int = 1_000
+    ) -> None:
         self.broker, self.name, self.origin = broker, name, origin
-        self.hands = Group(broker.store, name, "m1", lease_ms=5_000, parked_max=1_000)
+        self.hands = Group(broker.store, name, "m1", lease_ms=5_000, parked_max=parked_max)
         self.hands.look([origin])
         self.term = self.hands.claim(origin).term
 
@@ -79,7 +81,7 @@ class TestListing:
         assert seen | dict.fromkeys(("lag_ms", "silent_ms", "acked")) == dict.fromkeys(GROUP_FIELDS) | {
             "group": "mail", "origin": "desk", "owner": "m1", "live": True, "term": member.term,
             "looked_at": seen["looked_at"], "lag_entries": 2, "pending": 0, "tries": 0, "parked": 2, "replaying": 0,
-            "gaps": 0,
+            "evicted": 0, "gaps": 0,
         }  # fmt: skip
         assert seen["lag_ms"] >= 0
         assert command.ok("groups", "-o", "jsonl").out.count("\n") == 1
@@ -93,10 +95,11 @@ class TestListing:
             "LAG",
             "BEHIND",
             "PARKED",
+            "EVICTED",
             "GAPS",
         ]
         assert row[:3] == ["mail", "desk", "m1"]
-        assert row[4:] == ["ago", "2", row[6], "2", "0"]
+        assert row[4:] == ["ago", "2", row[6], "2", "0", "0"]
 
     def test_one_that_has_read_all_is_0_behind(self, command, member):
         member.read(4)
@@ -151,7 +154,7 @@ class TestListing:
         [seen] = command.ok("groups", "-o", "json").json
         assert (seen["group"], seen["origin"], seen["lag_entries"]) == ("mail", None, None)
         row = rows(command.ok("groups"))[1]
-        assert row[:3] + row[5:] == ["mail", "-", "-", "-", "-", "0", "0"]
+        assert row[:3] + row[5:] == ["mail", "-", "-", "-", "-", "0", "0", "0"]
 
     def test_no_groups(self, command):
         for words in ([], ["-o", "jsonl"]):
@@ -370,6 +373,15 @@ class TestDoctor:
     def test_finds_what_is_parked(self, command, member):
         text = "mail has parked 2 entries: broker groups parked mail"
         assert self.findings(command) == [("warning", text)]
+
+    def test_finds_what_was_parked_and_is_lost(self, command, broker):
+        report(broker, 4)
+        Member(broker, parked_max=1).park(4)
+        assert ("warning", "mail lost 3 parked entries to newer ones: they were never handled") in (
+            self.findings(command)
+        )
+        [head, line] = rows(command.ok("groups"))
+        assert line[head.index("EVICTED")] == "3"
 
     def test_finds_a_lag_that_is_not_known(self, command, broker):
         for origin in [f"node-{n}" for n in range(6)]:

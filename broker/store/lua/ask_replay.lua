@@ -21,7 +21,7 @@ local function wish(id)
   end
 end
 
-for id in string.gmatch(redis.call('HGET', KEYS[1], 'replay') or '', '%S+') do wish(id) end
+for id in string.gmatch(redis.call('HGET', KEYS[1], 'replay') or '', '%d+%-%d+') do wish(id) end
 for i = 2, #ARGV do wish(ARGV[i]) end
 redis.call('HSET', KEYS[1], 'replay', table.concat(wishes, ' '))
 return #wishes

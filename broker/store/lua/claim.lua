@@ -47,14 +47,15 @@ end
 
 -- Step 2: a new owner has a new term, at least Redis's time: a Redis that lost its last second, or the whole hash, must
 -- not give a term twice.
-if not (is_own and sub.term ~= '') then
-  sub.term = format('%.0f', math.max((tonumber(sub.term) or 0) + 1, NOW))
+if not (is_own and number(sub.term) > 0) then
+  sub.term = format('%.0f', math.max(number(sub.term) + 1, NOW))
   sub.asked = ''
   change('term', sub.term)
   change('asked', '')
   -- Step 3: what the former owner had in hand when it lapsed.
-  if sub.owner ~= '' and is_after(sub.sent, sub.acked) then change('tries', format('%.0f', sub.tries + 1)) end
-  if sub.owner ~= '' and sub.replay ~= '' then change('replay', (string.gsub(sub.replay, '^%S+ ?', ''))) end
+  local is_lapsed = sub.owner ~= '' and not is_own
+  if is_lapsed and is_after(sub.sent, sub.acked) then change('tries', format('%.0f', sub.tries + 1)) end
+  if is_lapsed and sub.replay ~= '' then change('replay', (string.gsub(sub.replay, '^%S+ ?', ''))) end
 end
 
 settle(sub.acked)

@@ -20,7 +20,7 @@ local PARKED = KEYS[3]
 local sub = held_by(ARGV[2])
 if not sub then return {'stale_term'} end
 local entry, from
-for at, id in string.gmatch(sub.replay, '()(%S+)') do
+for at, id in string.gmatch(sub.replay, '()(%d+%-%d+)') do
   entry, from = call('XRANGE', PARKED, id, id)[1], at
   if entry then break end
 end

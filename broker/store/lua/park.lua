@@ -12,9 +12,10 @@
 --   parked_max   how many stay
 --   now          epoch ms, Redis's time
 -- RETURNS
---   `ok`, also where it was acknowledged before; `stale_term`: nothing was done
+--   how many older ones went to make room, as text, `0` also where it was acknowledged before;
+--   `stale_term`: nothing was done
 -- WRITES
---   parked; sub: acked, tries; log: its group
+--   parked; sub: acked, tries, evicted; log: its group
 
 --- @include "revs"
 --- @include "subscription"
@@ -25,9 +26,9 @@ local REV, REASON, PARKED_MAX, NOW = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
 local sub = held_by(ARGV[2])
 if not sub then return 'stale_term' end
-if not is_after(REV, sub.acked) then return 'ok' end
+if not is_after(REV, sub.acked) then return '0' end
 -- One that was trimmed meanwhile is parked by its rev alone.
 local entry = call('XRANGE', LOG, REV, REV)[1]
-park(PARKED, PARKED_MAX, REV, REASON, format('%.0f', sub.tries), NOW, entry and entry[2] or {})
+local evicted = park(sub, PARKED, PARKED_MAX, REV, REASON, format('%.0f', sub.tries), NOW, entry and entry[2] or {})
 acknowledge(REV)
-return 'ok'
+return format('%.0f', evicted)

@@ -14,7 +14,7 @@
 -- RETURNS
 --   `ok`; `stale_term`: nothing was done
 -- WRITES
---   parked
+--   parked; sub: evicted
 
 --- @include "revs"
 --- @include "subscription"
@@ -23,11 +23,12 @@
 local PARKED = KEYS[3]
 local ID, REASON, PARKED_MAX, NOW = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
-if not held_by(ARGV[2]) then return 'stale_term' end
+local sub = held_by(ARGV[2])
+if not sub then return 'stale_term' end
 local entry = call('XRANGE', PARKED, ID, ID)[1]
 if entry then
   local rev, tries, fields = read_parked(entry[2])
   call('XDEL', PARKED, ID)
-  park(PARKED, PARKED_MAX, rev, REASON, format('%.0f', tries + 1), NOW, fields)
+  park(sub, PARKED, PARKED_MAX, rev, REASON, format('%.0f', tries + 1), NOW, fields)
 end
 return 'ok'

@@ -4,6 +4,7 @@
 --   sent               the last entry handed out: what lies between is pending
 --   tries counted      failed or interrupted tries of the entry after `acked`; the call that counted the last one
 --   gaps               how often entries were lost unread
+--   evicted            parked entries that went unhandled, since newer ones took their place
 --   asked              the member that would like to own it
 --   replay             parked entries to be handled again: their ids, oldest wish first, with a space between
 
@@ -20,14 +21,19 @@ local function filled(value, otherwise)
   return otherwise
 end
 
+-- What is no number of ours counts as none.
+local function number(value)
+  return value and #value <= 15 and tonumber(string.match(value, '^%d+$') or nil) or 0
+end
+
 local function read_subscription()
   local found = call('HMGET', SUB, 'owner', 'term', 'until', 'epoch', 'acked', 'sent', 'tries', 'counted', 'gaps',
-    'asked', 'replay')
+    'asked', 'replay', 'evicted')
   return {
-    owner = filled(found[1], ''), term = filled(found[2], ''), until_ms = tonumber(found[3] or nil) or 0,
+    owner = filled(found[1], ''), term = filled(found[2], ''), until_ms = number(found[3]),
     epoch = filled(found[4], ''), acked = filled(found[5], BEGIN), sent = filled(found[6], BEGIN),
-    tries = tonumber(found[7] or nil) or 0, counted = found[8], gaps = tonumber(found[9] or nil) or 0,
-    asked = filled(found[10], ''), replay = filled(found[11], ''), is_known = filled(found[5], '') ~= '',
+    tries = number(found[7]), counted = found[8], gaps = number(found[9]), asked = filled(found[10], ''),
+    replay = filled(found[11], ''), evicted = number(found[12]), is_known = filled(found[5], '') ~= '',
   }
 end
 
