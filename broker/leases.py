@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from broker.errors import Damaged, Invalid, Unavailable
-from broker.rules.key import NAME, check_name
+from broker.rules.key import check_name
 from broker.rules.sharing import Stand, share
 from broker.store.group import Group
 from broker.store.log import Place, Raw
@@ -74,7 +74,7 @@ class Leases:
         self._held: dict[str, Held] = {}
         #: Held while one is taken, renewed or given back: what was given back must not be renewed.
         self._lock = threading.Lock()
-        #: Where this process stood, for the case that Redis forgets it.
+        #: Where the group stood as far as this process knows, for the case that Redis forgets it.
         self._places: dict[str, Place] = {}
         #: Free origins -> since when they were seen so.
         self._free: dict[str, int] = {}
@@ -96,6 +96,9 @@ class Leases:
         """Take what is free; give back, or ask for, what makes it even."""
         now = self._clock.now()
         seen = self._group.look(self._origins(now))
+        self._places |= {
+            origin: Place(one.epoch, one.acked) for origin, one in seen.items() if one.acked
+        }
         stands = {
             origin: Stand(one.owner if one.until > now else "", one.asked)
             for origin, one in seen.items()
@@ -166,9 +169,7 @@ class Leases:
 
     def _origins(self, now: int) -> list[str]:
         names = self._view.origins() if self._named is None else self._named
-        return [
-            origin for origin in names if NAME.match(origin) and self._resting.get(origin, 0) <= now
-        ]
+        return [origin for origin in names if self._resting.get(origin, 0) <= now]
 
     def _waited(self, stands: dict[str, Stand], now: int) -> list[str]:
         """The free origins that were left for a whole lease to whoever asked for them."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from broker import Broker, settings
 from broker.errors import Unavailable
 from broker.member import Member
+from broker.rules.bounds import Bounds
 from broker.store.parked import ask_replay, parked
 from tests.clock import StillClock
 from tests.store.readers import until
@@ -242,6 +244,33 @@ def test_a_loss_is_told_again_where_another_one_followed_before_it_was_passed_ov
     one.step()
     one.step()
     assert len(gone) == 2
+
+
+def test_a_flush_is_told_by_whoever_takes_over_though_it_never_owned_the_origin(broker, clock):
+    desk = desk_of(broker)
+    desk.report_many("ab")
+    gone, ledger = [], Ledger()
+    owner, other = member(broker, print), member(broker, ledger, on_gone=gone.append)
+    owner.step()
+    other.step()
+    broker.store.client.flushall()
+    desk.view._known.clear()
+    desk.report("c")
+    clock.ahead_ms += 1_000
+    for _ in range(3):
+        other.step()
+    assert [one.origin for one in gone] == ["desk"]
+    assert (ledger.ids, sub(broker, "g")["gaps"]) == (["c"], "1")
+
+
+def test_parked_events_that_go_for_good_are_told(store, namespace, caplog):
+    bounds = Bounds(parked_max=1)
+    broker = Broker(store, settings(namespace=namespace, node="desk", bounds=bounds))
+    desk_of(broker).report_many("abc")
+    member(broker, Ledger(fails="abc"), tries=1).step()
+    told = [one.message for one in caplog.records if "lost" in one.message]
+    assert told == ["group g lost 1 parked entries of desk"] * 2
+    assert sub(broker, "g")["evicted"] == "2"
 
 
 # --- falling behind ---------------------------------------------------------------------------------------------------
