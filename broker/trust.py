@@ -45,12 +45,13 @@ class Pinned(NamedTuple):
 class Admission:
     """What became of a list of cards, each of which is in one of the three.
 
-    `refused` tells of each the rule, and of an `unvouched` one also by which rule each endorser's word did not count.
+    `refused` tells of each its node, the rule, and why: of an `unvouched` one by which rule each endorser's word did
+    not count, else empty.
     """
 
     pinned: tuple[Pinned, ...]
     known: tuple[str, ...]
-    refused: tuple[tuple[str, str], ...]
+    refused: tuple[tuple[str, str, str], ...]
 
 
 class Trust:
@@ -135,7 +136,7 @@ class Trust:
         others = [card for card in cards if card.node != self.identity.node]
         before = self.store.pins
         found = self.store.admit(others)
-        refused = [(card.node, self._why(card, rule)) for card, rule in found.refused.items()]
+        refused = [(card.node, rule, self._why(card, rule)) for card, rule in found.refused.items()]
         changed = {pin.node: pin for pin in found.pins}
         seen = {card.node for card in others if card not in found.refused}
         pinned = []
@@ -145,10 +146,10 @@ class Trust:
         return Admission(tuple(pinned), tuple(sorted(seen - changed.keys())), tuple(refused))
 
     def _why(self, card: Card, rule: str) -> str:
-        if rule != "unvouched" or not card.endorsements:
-            return rule
+        if rule != "unvouched":
+            return ""
         each = (f"{word.by}: {self._rule(word)}" for word in card.endorsements)
-        return f"{rule}: {', '.join(dict.fromkeys(each))}"
+        return ", ".join(dict.fromkeys(each))
 
     def _rule(self, word: Endorsement) -> str:
         """By which rule a word does not count; empty where it does."""

@@ -131,14 +131,17 @@ def admit(file: FileArgument, output: FormatOption = Format.table) -> None:
             for node in found.known:
                 note(f"{node} is already pinned")
         else:
-            outcomes = [(pinned.pin.node, pinned.change, "") for pinned in found.pinned]
-            outcomes += [(node, "known", "") for node in found.known]
-            outcomes += [(node, "refused", rule) for node, rule in found.refused]
-            names = ("node", "outcome", "rule")
+            outcomes = [(pinned.pin.node, pinned.change, "", "") for pinned in found.pinned]
+            outcomes += [(node, "known", "", "") for node in found.known]
+            outcomes += [(node, "refused", rule, why) for node, rule, why in found.refused]
+            names = ("node", "outcome", "rule", "why")
             shown = [dict(zip(names, outcome, strict=True)) for outcome in outcomes]
             print_list(shown, output, (), "")
     if found.refused:
-        lines = [f"{node} is not admitted ({rule})" for node, rule in found.refused[:NAMED_MAX]]
+        lines = [
+            f"{node} is not admitted ({rule}{why and f': {why}'})"
+            for node, rule, why in found.refused[:NAMED_MAX]
+        ]
         if len(found.refused) > NAMED_MAX:
             lines.append(f"{len(found.refused)} are not admitted in all (-o json lists them)")
         raise Exit(UNVERIFIED, f"{file}: {'; '.join(lines)}")

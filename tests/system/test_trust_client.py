@@ -127,21 +127,21 @@ class TestAdmit:
         trust.pin(ann.card)
         found = trust.admit([trust.card("desk"), ann.card, vouched(bob.card, ann), eve.card])
         assert [(one.pin.node, one.change) for one in found.pinned] == [("bob", "pinned")]
-        assert (found.known, found.refused) == (("ann",), (("eve", "unvouched"),))
+        assert (found.known, found.refused) == (("ann",), (("eve", "unvouched", ""),))
 
     def test_tells_whose_word_did_not_count_and_why(self, trust, ann, bob, tmp_path):
         eve = Identity.create(tmp_path / "eve", "eve", now())
         trust.pin(replace(ann.card, epoch=2))
         found = trust.admit([vouched(eve.card, ann, bob)])
-        [(node, why)] = found.refused
-        assert (node, why) == ("eve", "unvouched: ann: stale_epoch, bob: unknown_endorser")
+        reasons = "ann: stale_epoch, bob: unknown_endorser"
+        assert found.refused == (("eve", "unvouched", reasons),)
 
     def test_of_two_cards_of_one_node_one_can_be_refused(self, trust, ann, bob):
         trust.pin(ann.card)
         newer = replace(bob.card, epoch=2)
         found = trust.admit([vouched(bob.card, ann), newer])
         assert [(one.pin.node, one.pin.epoch) for one in found.pinned] == [("bob", 1)]
-        assert found.refused == (("bob", "unvouched"),)
+        assert found.refused == (("bob", "unvouched", ""),)
 
 
 class TestRemove:
