@@ -188,7 +188,7 @@ class Leases:
         now = self._clock.now()
         held = self._held.get(origin)
         known = Place(held.epoch, held.rev) if held else self._places.get(origin)
-        claim = self._group.claim(origin, known)
+        claim = self._group.claim(origin, known, held.term if held else 0)
         if held is not None and (claim is None or claim.term != held.term):
             self.drop(held)
             held = None

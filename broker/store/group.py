@@ -100,14 +100,14 @@ class Group:
                 raise stamped
         return {origin: _seen(reply) for origin, reply in zip(origins, found, strict=True)}
 
-    def claim(self, origin: str, known: Place | None = None) -> Claim | None:
-        """Take the origin, or renew the lease; None while another member holds it.
+    def claim(self, origin: str, known: Place | None = None, term: int = 0) -> Claim | None:
+        """Take the origin, or renew the lease of `term`; None while another member holds it.
 
         `known` is where this process stood last: it goes on there if the subscription was lost meanwhile. Without it a
         subscription that is not known begins at the oldest entry that is kept.
         """
         epoch, rev = known or ("", "")
-        args = (self.holder, self._lease_ms, self._store.clock.now(), epoch, rev)
+        args = (self.holder, self._lease_ms, self._store.clock.now(), term, epoch, rev)
         found = self._run("claim", origin, args, self._store.keys.of(origin).meta)
         if not found:
             return None

@@ -31,6 +31,9 @@ class Owner:
             assert self.claim, "another one holds it"
             self.term = self.claim.term
 
+    def renew(self):
+        return self.group.claim(ORIGIN, term=self.term)
+
     def fetch(self, count=100):
         """The revs that it is handed."""
         return [rev.decode() for rev, _ in self.group.fetch(ORIGIN, self.term, count).entries]

@@ -50,7 +50,7 @@ def desk(server, namespace):
 def every_call(owner, rev):
     """All that a member does to an origin and to the entry `rev`, by name."""
     calls = owner.everything(rev) | {
-        "claim": lambda: owner.group.claim(ORIGIN),
+        "claim": owner.renew,
         "release": owner.release,
         "ask": lambda: group(owner.store, "another").ask(ORIGIN),
     }
@@ -70,7 +70,7 @@ def test_a_full_redis_still_lets_a_reader_go_on(desk):
         desk.report("g")
     owner.ack(told[0])
     assert (owner.fail(), owner.fetch()) == (1, told[1:])
-    assert owner.group.claim(ORIGIN).term == owner.term
+    assert owner.renew().term == owner.term
     assert owner.handle_all() == told[1:]
     assert (owner.seen().acked, owner.pending()) == (told[-1], [])
     assert owner.release()
@@ -301,7 +301,7 @@ def test_an_answer_that_was_lost_is_asked_for_again_and_nothing_happens_twice(cu
     owner.skip()
     assert owner.seen().gaps == 1
     proxy.cut(1)
-    assert owner.group.claim(ORIGIN).term == owner.term
+    assert owner.renew().term == owner.term
     assert owner.handle_all() == told[2:]
 
 

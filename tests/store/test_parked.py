@@ -126,8 +126,7 @@ def test_the_bound_can_be_lowered(desk):
     for rev in owner.fetch():
         owner.park(rev)
     assert [one.rev for one in shown(desk)] == told[6:]
-    desk.report("a")
-    Owner(desk.store, parked_max=2).park(owner.fetch()[0])
+    Owner(desk.store, parked_max=2).park(desk.report("a"))
     assert len(shown(desk)) == 2
 
 

@@ -263,6 +263,24 @@ def test_a_flush_is_told_by_whoever_takes_over_though_it_never_owned_the_origin(
     assert (ledger.ids, sub(broker, "g")["gaps"]) == (["c"], "1")
 
 
+def test_an_owner_of_old_has_a_new_term_though_redis_forgot_its_successor(broker, clock):
+    """Redis lost its last second, and what was done elsewhere under the successor's term was not undone."""
+    desk_of(broker).report("a")
+    name, ledgers = broker.store.keys.of("desk").sub("g"), (Ledger(), Ledger())
+    first, second = (member(broker, ledger) for ledger in ledgers)
+    first.step()
+    before = broker.store.client.hgetall(name)
+    first._leases.release_all()
+    clock.ahead_ms += 500
+    desk_of(broker).report("b")
+    second.step()
+    broker.store.client.hset(name, mapping=before)
+    clock.ahead_ms += 500
+    first.step()
+    assert [one.ids for one in ledgers] == [["a", "b"], ["b"]]
+    assert ledgers[0].told[-1].term > ledgers[1].told[-1].term
+
+
 def test_parked_events_that_go_for_good_are_told(store, namespace, caplog):
     bounds = Bounds(parked_max=1)
     broker = Broker(store, settings(namespace=namespace, node="desk", bounds=bounds))

@@ -1,5 +1,6 @@
 --- Takes or renews the ownership of one origin's log for a member of a group. Each new owner has a higher term.
--- A lease given back is free at once, a lapsed one to whoever asks; its holder may renew it until somebody did.
+-- A lease given back is free at once, a lapsed one to whoever asks; its holder may renew it until somebody did. Who does
+-- not name the term that stands begins anew, though the lease is its own: Redis may have forgotten a later owner.
 -- Who takes over from an owner that lapsed with entries in hand counts a try against the first of them: handling it
 -- may be what killed the owner. A repetition that was in hand is not repeated by itself.
 -- KEYS
@@ -11,6 +12,7 @@
 --   holder        who asks: unique for ever
 --   lease_ms      how long the lease lasts
 --   now           epoch ms, Redis's time
+--   term          of the lease to renew; 0: none
 --   known_epoch   where the asker stood last: there it goes on if the subscription was lost
 --   known_rev     empty: nowhere. Then it begins at the log's floor, so that it misses nothing that is kept
 -- RETURNS
@@ -23,8 +25,8 @@
 --- @include "place"
 
 local META = KEYS[3]
-local HOLDER, LEASE_MS, NOW = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local KNOWN_EPOCH, KNOWN_REV = ARGV[5], ARGV[6]
+local HOLDER, LEASE_MS, NOW, TERM = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+local KNOWN_EPOCH, KNOWN_REV = ARGV[6], ARGV[7]
 
 local sub = read_subscription()
 local is_own = sub.owner == HOLDER
@@ -47,7 +49,7 @@ end
 
 -- Step 2: a new owner has a new term, at least Redis's time: a Redis that lost its last second, or the whole hash, must
 -- not give a term twice.
-if not (is_own and number(sub.term) > 0) then
+if not (is_own and sub.term == TERM) then
   sub.term = format('%.0f', math.max(number(sub.term) + 1, NOW))
   sub.asked = ''
   change('term', sub.term)
