@@ -59,7 +59,8 @@ def test_closing_in_mid_burst_ends_it_at_once_and_the_next_one_goes_on(broker, b
     assert revs == log_revs(broker)[: len(revs)]
     assert statistics.median(seconds) < 0.1  # of each turn, but for the machine's own hiccups
     assert max(seconds) < 1.0
-    assert caplog.records == []
+    # What another test left to asyncio may be told at any moment.
+    assert [one for one in caplog.records if one.name.startswith("broker")] == []
 
 
 def test_closing_inside_the_handler_finishes_that_event_and_begins_no_other(broker):
