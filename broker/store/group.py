@@ -111,8 +111,9 @@ class Group:
         found = self._run("claim", origin, args, self._store.keys.of(origin).meta)
         if not found:
             return None
-        term, asked, epoch, acked = map(read_text, found)
-        return Claim(origin, int(term), asked, Place(epoch, acked))
+        raw_term, *texts = found
+        asked, epoch, acked = map(read_text, texts)
+        return Claim(origin, int(raw_term), asked, Place(epoch, acked))
 
     def release(self, origin: str, term: int) -> bool:
         """Give the origin back: another member may take it at once. Whether it was held."""
