@@ -1,8 +1,9 @@
 """Who this node is to its peers: an Ed25519 key, the certificate that names it, and the epoch of its admission.
 
 Peers pin the certificate, so a new key would be a stranger to all of them: nothing here ever replaces a key, a missing
-or unreadable file is an error that names it, and `identity.json` is written last, so that it stands beside whole files
-only. A key that others can read is refused, not mended: somebody must ask who has read it. It knows nothing of peers.
+or unreadable file is an error that names it. `identity.json` is written last, so that it stands beside whole files
+only; a mark tells one that is still being made from one that lost a file. A key that others can read is refused, not
+mended: somebody must ask who has read it. It knows nothing of peers.
 
 An expired certificate still loads, for a node must be able to show and remove what it trusts; `expired` tells, and the
 words that such an identity signs count nowhere.
@@ -30,6 +31,8 @@ from broker.store import durable, mint
 IDENTITY = "identity.json"
 KEY = "node.key"
 CERTIFICATE = "node.crt"
+#: Stands there from the first step of the making to the last.
+MAKING = "making"
 
 _FIELDS = {name: CHECKS[name] for name in ("node", "epoch", "created_at")}
 
@@ -63,8 +66,12 @@ class Identity:
                     raise Refused(
                         "other_node", f"{folder} holds the identity of {found.node}, not of {node}"
                     )
+                if _exists(folder / MAKING):  # killed at the very end
+                    durable.remove(folder / MAKING)
                 return found
             durable.sweep(folder)
+            _check_new(folder)
+            durable.replace(folder / MAKING, b"")
             if not _exists(folder / KEY):
                 durable.replace(folder / KEY, mint.key())
             key = _read_key(folder)
@@ -72,6 +79,7 @@ class Identity:
                 durable.replace(folder / CERTIFICATE, mint.certificate(key, node, now_ms))
             _read_certificate(folder, node, key)
             _write(folder, node, 1, now_ms)
+            durable.remove(folder / MAKING)
             return cls._load(folder, now_ms)
 
     @classmethod
@@ -80,6 +88,7 @@ class Identity:
         unreadable, readable by others, or does not fit the rest.
         """
         if not _exists(folder / IDENTITY):
+            _check_new(folder)
             raise NotFound(
                 f"{folder} holds no identity of a node: create one with `broker trust init`"
             )
@@ -136,6 +145,16 @@ def _exists(path: Path) -> bool:
     return True
 
 
+def _check_new(folder: Path) -> None:
+    """Raise Misconfigured where an identity was complete once: a new record would begin at an epoch that is over."""
+    if not _exists(folder / MAKING) and (_exists(folder / KEY) or _exists(folder / CERTIFICATE)):
+        raise _missing(folder / IDENTITY)
+
+
+def _missing(path: Path) -> Misconfigured:
+    return _unfit(path, "it is missing; no other is made: restore it from a backup")
+
+
 def _check_private(path: Path) -> None:
     try:
         mode = path.stat().st_mode & 0o777  # a folder may be a link; a file was opened as none
@@ -154,7 +173,7 @@ def _read(path: Path) -> bytes:
     except OSError as failed:
         raise _unfit(path, failed.strerror or str(failed)) from failed
     if data is None:
-        raise _unfit(path, "it is missing; no other is made: restore it from a backup")
+        raise _missing(path)
     _check_private(path)
     return data
 

@@ -9,6 +9,7 @@ import stat
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -166,13 +167,27 @@ class TestCertificate:
 
 class TestMissing:
     @pytest.mark.parametrize("left", [None, [], ["node.key"], ["node.key", "node.crt"]])
-    def test_without_its_last_file_there_is_no_identity(self, folder, left):
+    def test_until_its_last_file_is_written_there_is_no_identity(self, folder, left):
         if left is not None:
             Identity.create(folder, "desk", NOW)
             for name in set(NAMES) - set(left):
                 (folder / name).unlink()
+            (folder / "making").touch()
         with pytest.raises(NotFound, match="broker trust init"):
             Identity.load(folder, NOW)
+
+    @pytest.mark.parametrize("left", [["node.key"], ["node.crt"], ["node.key", "node.crt"]])
+    def test_where_its_record_was_lost_none_is_made_at_an_epoch_that_is_over(self, folder, left):
+        Identity.create(folder, "desk", NOW).raise_epoch(3)
+        for name in set(NAMES) - set(left):
+            (folder / name).unlink()
+        before = kept(folder)
+        for call in (
+            lambda: Identity.load(folder, NOW),
+            lambda: Identity.create(folder, "desk", NOW),
+        ):
+            assert complaint(call).startswith(f"{folder / 'identity.json'}: it is missing")
+        assert kept(folder) == before
 
     @pytest.mark.parametrize("name", ["node.key", "node.crt"])
     def test_without_another_file_it_is_broken_and_none_is_made_anew(self, folder, identity, name):
@@ -293,8 +308,9 @@ class TestBroken:
 
     @pytest.mark.parametrize("name", ["node.key", "node.crt"])
     def test_what_no_crash_of_ours_leaves_is_not_made_an_identity(self, folder, identity, name):
-        """Without identity.json, what lies there is completed; what does not fit is somebody's, and is kept."""
+        """While it is being made, what lies there is completed; what does not fit is somebody's, and is kept."""
         (folder / "identity.json").unlink()
+        (folder / "making").touch()
         (folder / name).write_bytes(FOREIGN if name == "node.key" else certificate_of("other"))
         before = kept(folder)
         assert complaint(Identity.create, folder, "desk", NOW).startswith(f"{folder / name}: ")
@@ -344,8 +360,9 @@ class TestCrash:
         replaced = [
             step.split()[1].removesuffix(".tmp") for step in steps if step.startswith("replace")
         ]
-        assert replaced == ["node.key", "node.crt", "identity.json"]
-        for earlier, later in (("node.key", "node.crt"), ("node.crt", "identity.json")):
+        assert replaced == ["making", "node.key", "node.crt", "identity.json"]
+        assert steps.index("unlink making") > steps.index("replace identity.json.tmp")
+        for earlier, later in pairwise(replaced):
             between = steps[
                 steps.index(f"replace {earlier}.tmp") : steps.index(f"open {later}.tmp")
             ]
