@@ -224,3 +224,14 @@ def test_a_first_entry_between_is_read_next(desk, log, between):
     chunk = log.read_on(begin)
     assert chunk.entries == []
     assert revs(log.read_on(chunk.place).entries) == told
+
+
+@pytest.mark.parametrize("field", ["floor", "rev"])
+@pytest.mark.parametrize("value", [b"\xff", "x", "5", "1-2-3"])
+def test_a_place_of_the_log_that_is_none_is_damage_and_named(desk, field, value):
+    rev = desk.report("a")
+    log = Log(desk.store, desk.origin)
+    place = Place(log.position().epoch, rev)
+    desk.store.client.hset(desk.keys.meta, field, value)
+    with pytest.raises(Damaged, match=f"the log of {desk.origin} "):
+        log.read_on(place)
