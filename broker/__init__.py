@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from broker.rules.handoff import FUNCTION, queue_name, rq_job_id
     from broker.rules.key import Key
     from broker.rules.record import Record
+    from broker.rules.trust import Card, read_cards
+    from broker.rules.word import Removal
     from broker.store.beat import Beat
     from broker.store.nodes import WorkerInfo
     from broker.store.output import Chunk
@@ -79,7 +81,10 @@ __all__ = [  # noqa: RUF022 - grouped: it reads as a table of contents
     "queue_name",
     "rq_job_id",
     # Whom this node trusts
+    "Card",
+    "Removal",
     "Trust",
+    "read_cards",
     # Settings, and what every process of ours sets up
     "Engine",
     "Settings",
@@ -116,13 +121,15 @@ _HOMES = {
     "broker.rules.handoff": ("FUNCTION", "queue_name", "rq_job_id"),
     "broker.rules.key": ("Key",),
     "broker.rules.record": ("Record",),
+    "broker.rules.trust": ("Card", "read_cards"),
+    "broker.rules.word": ("Removal",),
     "broker.store.beat": ("Beat",),
     "broker.store.nodes": ("WorkerInfo",),
     "broker.store.output": ("Chunk",),
     "broker.store.watch": ("Change", "Snapshot", "Watcher"),
     "broker.submission": ("JobOptions",),
-    "broker.trust": ("Trust",),
     "broker.subscription": ("AsyncSubscription", "Subscription"),
+    "broker.trust": ("Trust",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -104,7 +104,9 @@ class Trust:
     def _pin(self, node: str) -> Pin:
         pin = self.store.get(check_name("node", node))
         if pin is None:
-            raise NotFound(f"{node} is not pinned here")
+            proof = self.store.removal(node)
+            removed = f": {proof.by} removed it in epoch {proof.epoch}" if proof else ""
+            raise NotFound(f"{node} is not pinned here{removed}")
         return pin
 
     # --- changing ---------------------------------------------------------------------------------

@@ -130,6 +130,8 @@ def admit(file: FileArgument, output: FormatOption = Format.table) -> None:
                 print(line_of(pinned))
             for node in found.known:
                 note(f"{node} is already pinned")
+            if not (found.pinned or found.known or found.refused):
+                note(f"{file} holds no card of another node")
         else:
             outcomes = [(pinned.pin.node, pinned.change, "", "") for pinned in found.pinned]
             outcomes += [(node, "known", "", "") for node in found.known]

@@ -132,7 +132,11 @@ class Peers:
             return Outbox() if data is None else Outbox.read(data)
         except _UNREADABLE as wrong:
             # The pins are not held up by it: numbers go on from theirs, or from where the stream stands.
-            _log.warning("%s is begun anew: %s", self._outbox_path, wrong)
+            _log.warning(
+                "%s is begun anew, and what waited in it is never announced: %s",
+                self._outbox_path,
+                wrong,
+            )
             return Outbox()
 
     def _stamp_now(self) -> tuple[int, ...]:

@@ -307,6 +307,7 @@ class TestAdmit:
         ran = beta.ok("admit", beta.file(alpha.ok("show", "--cards").json))
         assert beta.known() == ["alpha", "gamma"]
         assert "alpha is already pinned" in ran.err
+        assert "holds no card" in beta.ok("admit", beta.file([])).err
 
     def test_merges_what_others_say_of_a_pinned_node(self, alpha, beta, gamma):
         beta.pins(alpha, gamma)
@@ -376,6 +377,7 @@ class TestRemove:
         proof, before = alpha.ok("remove", "gamma").json, alpha.bytes()
         ran = alpha.ok("remove", "gamma")
         assert (ran.json, ran.err) == (proof, "gamma is already removed\n")
+        assert alpha("show", "gamma").err.endswith("pinned here: alpha removed it in epoch 1\n")
         assert alpha.bytes() == before
         assert alpha.told() == [("pinned", "gamma"), ("removed", "gamma")]
         file = beta.file(proof)
