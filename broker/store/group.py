@@ -32,22 +32,14 @@ REASON_BYTES_MAX = 1_000
 
 
 class Seen(NamedTuple):
-    """A subscription as anybody may see it; empty where it is not known (yet)."""
+    """What a member looks at in a subscription; empty where it is not known (yet)."""
 
     owner: str = ""  #: the holder; empty = free
-    term: int = 0
     until: int = 0  #: epoch ms, Redis's time: when the lease lapses
     epoch: str = ""
     acked: str = ""  #: rev of the last entry that was handled or parked
-    sent: str = ""  #: rev of the last entry handed out
-    tries: int = 0  #: failed or interrupted tries of the entry after `acked`
-    gaps: int = 0  #: how often entries were lost unread
-    evicted: int = 0  #: parked entries that went unhandled, since newer ones took their place
     asked: str = ""  #: the member that would like this origin
     replay: str = ""  #: ids of the parked entries to handle again
-
-
-_NUMBERS = {name for name, empty in Seen._field_defaults.items() if empty == 0}
 
 
 class Claim(NamedTuple):
@@ -199,8 +191,5 @@ def _seen(reply: object) -> Seen:
         return Seen()
     if isinstance(reply, redis.RedisError):
         raise reply
-    found = zip(Seen._fields, cast("list[bytes | None]", reply), strict=True)
-    values: dict[str, Any] = {
-        name: read_number(raw) if name in _NUMBERS else read_text(raw) for name, raw in found
-    }
-    return Seen(**values)
+    owner, until, *texts = cast("list[bytes | None]", reply)
+    return Seen(read_text(owner), read_number(until), *map(read_text, texts))

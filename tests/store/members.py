@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import pytest
 
@@ -17,6 +18,22 @@ PARKED_MAX = 1_000
 
 def group(store, holder="a", *, name=GROUP, lease_ms=LEASE_MS, parked_max=PARKED_MAX):
     return Group(store, name, holder, lease_ms=lease_ms, parked_max=parked_max)
+
+
+class Sub(NamedTuple):
+    """All that a subscription's hash says, empty and 0 where it says nothing."""
+
+    owner: str
+    term: int
+    until: int
+    epoch: str
+    acked: str
+    sent: str
+    tries: int
+    gaps: int
+    evicted: int
+    asked: str
+    replay: str
 
 
 class Owner:
@@ -76,7 +93,17 @@ class Owner:
         return handled
 
     def seen(self):
-        return self.group.look([ORIGIN])[ORIGIN]
+        """The subscription's hash."""
+        found = self.store.client.hgetall(self.store.keys.of(ORIGIN).sub(self.group.name))
+        said = {name.decode(): value.decode() for name, value in found.items()}
+        numbers = {
+            name: int(said.get(name, 0)) for name in ("term", "until", "tries", "gaps", "evicted")
+        }
+        texts = {
+            name: said.get(name, "")
+            for name in ("owner", "epoch", "acked", "sent", "asked", "replay")
+        }
+        return Sub(**texts, **numbers)
 
     def pending(self):
         """What the Redis group shows as handed out and not acknowledged."""

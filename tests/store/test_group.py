@@ -212,16 +212,16 @@ def test_looking_tells_how_each_origin_stands_and_that_a_member_lives(desk):
     seen = owner.group.look([ORIGIN, "elsewhere"])
     assert seen["elsewhere"] == Seen()
     mine = seen[ORIGIN]
-    assert (mine.owner, mine.term) == ("me", owner.term)
-    assert (mine.acked, mine.sent, mine.tries, mine.gaps) == (told[0], told[1], 0, 0)
+    assert (mine.owner, mine.asked, mine.replay) == ("me", "", "")
+    assert (mine.epoch, mine.acked) == (owner.claim.place.epoch, told[0])
     assert mine.until > before
     assert int(desk.store.client.hget(desk.store.keys.groups, GROUP)) >= before
 
 
 def test_a_number_that_is_none_does_not_blind_a_look(desk):
     owner = Owner(desk.store)
-    desk.store.client.hset(desk.keys.sub(GROUP), "gaps", "many")
-    assert owner.seen().gaps == 0
+    desk.store.client.hset(desk.keys.sub(GROUP), "until", "tomorrow")
+    assert owner.group.look([ORIGIN])[ORIGIN].until == 0
 
 
 @pytest.mark.parametrize("seed", range(5))
