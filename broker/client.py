@@ -13,7 +13,8 @@ from typing import Any, Unpack
 from broker.catalog import Catalog
 from broker.errors import Gone, JobFailed, Refused
 from broker.groups import remove_group, replay_parked
-from broker.member import TRIES_MAX, Handler, Member
+from broker.handler import Handler
+from broker.member import TRIES_MAX, Member
 from broker.outcome import Outcome
 from broker.reporting import Reporter, name_of, report_many, stamped
 from broker.rules.event import Event, Intent, Remove, RemovePair, Submit

@@ -70,6 +70,8 @@ class Leases:
         self._lease_ms = lease_ms
         if isinstance(origins, str):
             raise Invalid(f"origins are a list of names, not the text {origins!r}")
+        if origins is not None and not origins:
+            raise Invalid("origins names none: leave it out for all")
         self._named = None if origins is None else [check_name("origin", one) for one in origins]
         self._held: dict[str, Held] = {}
         #: Held while one is taken, renewed or given back: what was given back must not be renewed.
@@ -121,7 +123,8 @@ class Leases:
         self.look_at = now + min(pace_ms, self._lease_ms // 3)
 
     def renew(self) -> None:
-        """Renew every lease; from any thread."""
+        """Renew every lease, and tell that a member of the group lives, also while a handler runs; from any thread."""
+        self._group.look([])
         for held in self.held:
             with suppress(Damaged):  # whoever reads on there names it; the others must be renewed
                 self.refresh(held)

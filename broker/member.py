@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from broker.config import Settings
-from broker.delivery import Delivery, read_delivery
+from broker.delivery import read_delivery
 from broker.errors import BrokerError, Damaged, Gone, Invalid, Refused
+from broker.handler import Handler, check_function, try_on
 from broker.leases import Held, Leases
 from broker.rules.backoff import backoff_ms
 from broker.rules.lag import LagWatch
@@ -31,8 +32,6 @@ TURN_MS = 100
 TRIES_MAX = 5
 #: The reason of an entry whose failures nobody lived to tell.
 INTERRUPTED = "its tries were interrupted: its handler may have killed the process"
-
-Handler = Callable[[Delivery], object]
 
 _log = logging.getLogger("broker.subscription")
 
@@ -58,6 +57,9 @@ class Member:
     ) -> None:
         if tries < 1:
             raise Invalid(f"an entry is tried once at least, not {tries} times")
+        check_function("handler", handler)
+        if on_gone is not None:
+            check_function("on_gone", on_gone)
         self.name = name
         self.lease_ms = config.budgets.guess_ms
         self._handler = handler
@@ -209,7 +211,7 @@ class Member:
                 return
             self._handled.pop(held.origin, None)
             try:
-                reason = self._call(delivery)
+                reason = try_on(self._handler, delivery, self.name)
             except BaseException:
                 with suppress(BrokerError):
                     self._group.fail(held.origin, held.term)
@@ -254,7 +256,11 @@ class Member:
             held.origin, parked.raw, term=held.term, tries=parked.tries + 1, replayed=True
         )
         try:
-            reason = delivery if isinstance(delivery, str) else self._call(delivery)
+            reason = (
+                delivery
+                if isinstance(delivery, str)
+                else try_on(self._handler, delivery, self.name)
+            )
         except BaseException:
             with suppress(BrokerError):
                 self._group.again(held.origin, held.term, parked.id, INTERRUPTED)
@@ -264,18 +270,6 @@ class Member:
         else:
             self._group.done(held.origin, held.term, parked.id)
         return 1
-
-    def _call(self, delivery: Delivery) -> str:
-        """Why the handler failed; empty where it did not."""
-        try:
-            self._handler(delivery)
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises is its failure
-            _log.warning(
-                "group %s: the handler failed on %s of %s, try %d",
-                self.name, delivery.rev, delivery.origin, delivery.tries, exc_info=error,
-            )  # fmt: skip
-            return f"{type(error).__name__}: {error}"
-        return ""
 
     # --- a log that no longer holds what follows -------------------------------------------------
 

@@ -17,6 +17,7 @@ from typing import Self, TypeVar
 from broker.catalog import Catalog
 from broker.delivery import Delivery
 from broker.errors import BrokerError, Gone
+from broker.handler import check_coroutine_function
 from broker.member import TRIES_MAX, Member
 
 #: The longest sleep between two steps, in ms.
@@ -143,6 +144,9 @@ class AsyncSubscription:
         tries: int = TRIES_MAX,
         on_gone: Callable[[Gone], Awaitable[object]] | None = None,
     ) -> None:
+        check_coroutine_function("handler", handler)
+        if on_gone is not None:
+            check_coroutine_function("on_gone", on_gone)
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
         member = Member(

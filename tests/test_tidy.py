@@ -20,9 +20,9 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 CLIENT = {
     "broker.catalog", "broker.checkup", "broker.client", "broker.delivery", "broker.explain", "broker.fleet",
-    "broker.groups", "broker.holder", "broker.leases", "broker.member", "broker.outcome", "broker.patience",
-    "broker.producer", "broker.reported", "broker.reporting", "broker.submission", "broker.subscription",
-    "broker.trust",
+    "broker.groups", "broker.handler", "broker.holder", "broker.leases", "broker.member", "broker.outcome",
+    "broker.patience", "broker.producer", "broker.reported", "broker.reporting", "broker.submission",
+    "broker.subscription", "broker.trust",
 }  # fmt: skip
 
 STORE = {"broker.errors", "broker.config", "broker.rules", "broker.store"}

@@ -30,8 +30,9 @@ RESULT_TTL_MS = 86_400_000
 AGAIN_MAX = 20
 #: How many members of a listing are read at once.
 PAGE = 1_000
-#: An origin is made known again after this long, in milliseconds: Redis may have been flushed.
-KNOWN_MS_MAX = 60_000
+#: An origin is made known again after this long, in milliseconds: Redis may have been flushed, and readers would look
+#: past what is reported since.
+KNOWN_MS_MAX = 1_000
 
 
 class View:

@@ -241,6 +241,16 @@ def test_refusals_stay_with_the_record_else_an_hour(script):
     assert 0 < script.store.client.ttl(refused) <= 3600
 
 
+def test_origins_are_made_known_again_soon_after_a_flush(store):
+    store.clock = SetClock()
+    view = View(store)
+    view.apply([report()])
+    store.client.delete(store.keys.origins)
+    store.clock.time += 1_000
+    view.apply([report("8")])
+    assert view.origins() == [ORIGIN]
+
+
 def test_origins_are_made_known_once(store):
     store.clock = SetClock()
     view = View(store)
