@@ -183,6 +183,14 @@ def test_the_producer_of_the_readme_reports_a_job(broker: Broker, here: dict[str
     assert (listed.record.state, listed.record.node, listed.record.seq) == ("completed", "desk", 4)
 
 
+def test_the_watcher_of_the_readme_lists_what_there_is(
+    broker: Broker, here: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker.submit("echo", origin="desk", id="7")
+    exec(python("broker.watch()"), {})
+    assert capsys.readouterr().out == "desk/echo//7 queued\n"
+
+
 def test_the_subscriber_of_the_readme_is_told_until_control_c(
     broker: Broker, here: dict[str, str]
 ) -> None:
