@@ -1,9 +1,9 @@
 """Sees to it that nothing grows without bound: cuts the logs, prunes old records, forgets dead groups.
 
-One janitor leads, others stand by. It goes round the origins, a bounded step at a time. Logs come first: where Redis
-is full, cutting them is what makes room. What it prunes leaves a tombstone and an entry `pruned`, so that every cache
-shrinks with the list and nothing old comes back. A guess of a reported job is given as long as the job's own word: it
-goes when nobody has spoken of the job for the whole time, never earlier.
+One janitor leads, others stand by. It goes round the origins, a bounded step at a time. Logs come first, then what
+origins keep that fell silent: where Redis is full, these make room. What it prunes leaves a tombstone and an entry
+`pruned`, so that every cache shrinks with the list and nothing old comes back. A guess of a reported job is given as
+long as the job's own word: it goes when nobody has spoken of the job for the whole time, never earlier.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from broker.rules.verdict import APPLIED
 from broker.store.aged import PAGE, AgedRecords
 from broker.store.groups import Groups
 from broker.store.log import TRIM_MAX, Log
+from broker.store.rest import rest, silent
 from broker.store.store import Store
 from broker.store.view import View
 
@@ -96,7 +97,7 @@ class Janitor:
         origins = [self._round.popleft() for _ in range(min(ORIGINS_MAX, len(self._round)))]
         dead, live = self._look_at_groups(now)
         cut = {origin: self._cut(origin, live) for origin in origins}
-        done = sum(cut.values()) + self._reap(dead, now)
+        done = sum(cut.values()) + self._let_rest(origins, now) + self._reap(dead, now)
         for origin, count in cut.items():
             # Where much is left to be cut, room is made first: in a full Redis, nothing can be pruned before.
             pruned = self._prune(origin, now) if count < CUT_MAX else 0
@@ -144,6 +145,18 @@ class Janitor:
         except Damaged as error:
             self._complain(f"the log of {origin} cannot be cut: {error}")
         return gone
+
+    def _let_rest(self, origins: list[str], now: int) -> int:
+        """Fold what those that fell silent still keep; how many they were. No answer goes before its time."""
+        rested = 0
+        for origin in silent(self._store, origins):
+            try:
+                rested += rest(self._store, origin, self._term, now - self._bounds.answers_ms_min)
+            except Refused:
+                raise _Deposed from None
+            except Damaged as error:
+                self._complain(f"the origin {origin} cannot be let rest: {error}")
+        return rested
 
     def _prune(self, origin: str, now: int) -> int:
         """Let go of a page of its old records. A job that was heard of since it was read stays."""

@@ -121,17 +121,17 @@ class OriginKeys:
 
     @property
     def gone(self) -> str:
-        """Zset: tombstones by generation; 100,000."""
+        """Zset: tombstones by generation; 100,000, none where the origin fell silent (rest.lua)."""
         return f"{self.prefix}:gone"
 
     @property
     def seen(self) -> str:
-        """Hash: mark -> `rule rev`; 10,000, then it becomes `seen_old`."""
+        """Hash: mark -> `rule rev`; 10,000, then it becomes `seen_old`; goes with `gone`."""
         return f"{self.prefix}:seen"
 
     @property
     def seen_old(self) -> str:
-        """Hash: the answers before the last turn."""
+        """Hash: the answers before the last turn; goes with `gone`."""
         return f"{self.prefix}:seen:old"
 
     def sub(self, group: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.errors import Gone
-from broker.rules.event import Guess, Intent, Report
+from broker.rules.event import Guess, Intent, Remove, Report
 from broker.rules.key import Key
 from broker.rules.replay import rev_order
 from broker.store.log import Log
@@ -333,6 +333,53 @@ def test_silent_jobs_are_found_among_many_in_a_bounded_look(fleet):
     assert sum(pruned) == 20
     assert listed(fleet, old) == []
     assert max(pruned) < 20
+
+
+# --- origins that fell silent -------------------------------------------------------------------------------------
+
+
+def books_kept(fleet, origin=ORIGIN):
+    prefix = fleet.store.keys.of(origin).prefix
+    return {
+        name.decode()[len(prefix) + 1 :] for name in fleet.store.client.scan_iter(f"{prefix}:*")
+    }
+
+
+def test_an_origin_rests_when_its_records_and_entries_are_gone_and_then_costs_no_call(
+    fleet, monkeypatch
+):
+    key = fleet.report("7", "completed")
+    fleet.report("8", "running")
+    fleet.say(Remove(key=key._replace(id="8")))
+    fleet.report("9", origin="other")
+    janitor = fleet.janitor()
+    settle(janitor)
+    fleet.clock.ahead_ms += WEEK_MS - 1
+    fleet.report("9", "failed", origin="other")
+    settle(janitor)
+    assert books_kept(fleet) >= {"gone", "log", "meta", "seen"}
+
+    fleet.clock.ahead_ms += 10_000
+    assert settle(janitor) > 0
+    assert books_kept(fleet) == {"log", "meta"}
+    assert books_kept(fleet, "other") >= {"ids", "job:ollama//9", "log", "meta"}
+    monkeypatch.delattr("broker.roles.janitor.rest")  # whoever calls it fails
+    assert settle(janitor) == 0
+    assert (
+        fleet.view.apply([Report(key=key, created_at=1, state="running")])[0].rule == "tombstoned"
+    )
+
+
+def test_no_answer_is_forgotten_before_its_time_however_soon_the_log_is_cut(fleet):
+    fleet.say(Remove(key=Key(ORIGIN, "e", "", "7"), event_id="x"))
+    janitor = fleet.janitor(log_ms_max=1_000, answers_ms_min=60_000)
+    fleet.clock.ahead_ms += 50_000
+    settle(janitor)
+    assert log_length(fleet) == 0
+    assert books_kept(fleet) == {"log", "meta", "gone", "seen"}
+    fleet.clock.ahead_ms += 20_000
+    assert settle(janitor) == 1
+    assert books_kept(fleet) == {"log", "meta"}
 
 
 # --- the round ----------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from broker.errors import Damaged, Unavailable
 from broker.roles.janitor import ROLE, Janitor
 from broker.roles.serve import run_roles
 from broker.rules.bounds import Bounds
-from broker.rules.event import Report
+from broker.rules.event import Remove, Report
 from broker.rules.key import Key
 from broker.rules.liveness import Budgets
 from broker.store.server import PrivateRedis
@@ -62,6 +62,16 @@ def heir_of(fleet, frozen):
     return heir
 
 
+def fall_silent(fleet, origin, *ids):
+    """It has nothing left but an empty log, and the tombstones of these jobs: where those are."""
+    for id in ids:
+        fleet.say(Remove(key=Key(origin, "ollama", "", id)))
+    books = fleet.store.keys.of(origin)
+    fleet.store.client.xtrim(books.log, maxlen=0, approximate=False)
+    fleet.clock.ahead_ms += 200_000
+    return books.gone
+
+
 def test_a_janitor_that_was_frozen_past_its_lease_cuts_nothing_when_it_wakes(fleet, caplog):
     fleet.report("first")
     frozen = fleet.janitor(log_max=2)
@@ -85,6 +95,18 @@ def test_nor_does_it_prune_anything(fleet, monkeypatch):
     assert frozen.step() == 0
     assert listed(fleet, keys) == keys
     assert [refusal.rule for refusal in fleet.view.refusals(keys[0])] == ["stale_term"]
+
+
+def test_nor_does_it_let_an_origin_rest(fleet, monkeypatch):
+    fleet.report("first")
+    frozen = fleet.janitor(done_max=1)
+    heir_of(fleet, frozen)
+    monkeypatch.setattr(frozen, "_cut", lambda *_: 0)
+    gone = fall_silent(fleet, ORIGIN, "first")
+
+    assert frozen.step() == 0
+    assert fleet.store.client.exists(gone)
+    assert frozen._lead.term == 0  # it asks from now on
 
 
 JANITOR = """
@@ -154,6 +176,20 @@ def test_one_damaged_origin_stops_no_other_and_is_told_once_a_minute(fleet, capl
     assert errors
     assert len(errors) == len(set(errors)) <= 2
     assert all(" b " in error or " b/" in error for error in errors)
+
+
+@pytest.mark.parametrize("what", ["meta", "gone", "seen", "seen_old"])
+def test_one_origin_that_cannot_rest_stops_no_other_and_is_told(fleet, caplog, what):
+    gone = [fall_silent(fleet, origin, "7") for origin in ("a", "b", "c")]
+    name = getattr(fleet.store.keys.of("b"), what)
+    fleet.store.client.delete(name)
+    fleet.store.client.set(name, "of another type")
+
+    janitor = fleet.janitor()
+    for _ in range(5):
+        janitor.step()
+    assert [fleet.store.client.exists(name) for name in gone] == [0, 1, 0]
+    assert caplog.text.count("the origin b cannot be let rest") == 1
 
 
 @pytest.mark.parametrize("damage", ["no record", "no number", "of another type", "drifted"])
@@ -270,6 +306,18 @@ def test_every_log_is_cut_first_where_a_full_redis_lets_nothing_be_pruned(fleet)
     finally:
         fleet.store.client.config_set("maxmemory", 0)
     assert [log_length(fleet, origin) for origin in ("a", "b", "c")] == [2, 2, 2]
+
+
+def test_silent_origins_make_room_before_a_full_redis_is_asked_to_prune(fleet):
+    fleet.report_many(range(9), "completed", origin="a")
+    gone = fall_silent(fleet, "b", "7")
+    fleet.store.client.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(Unavailable):
+            fleet.janitor(done_max=2).step()
+    finally:
+        fleet.store.client.config_set("maxmemory", 0)
+    assert not fleet.store.client.exists(gone)
 
 
 def test_a_full_redis_is_not_asked_to_prune_while_much_is_left_to_be_cut(fleet):

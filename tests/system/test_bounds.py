@@ -277,6 +277,33 @@ def test_seen_turns_and_the_half_before_it_goes(fleet, books):
     assert fleet.store.client.hlen(books.seen_old) <= 10
 
 
+def kept_by(fleet, origin):
+    """The keys of an origin, each with its bytes."""
+    client, prefix = fleet.store.client, fleet.store.keys.of(origin).prefix
+    names = list(client.scan_iter(f"{prefix}:*"))
+    return {
+        name.decode()[len(prefix) + 1 :]: client.memory_usage(name, samples=0) for name in names
+    }
+
+
+def test_an_origin_that_fell_silent_keeps_meta_and_an_empty_log_only(fleet):
+    """A container's random host name, say. README tells the figure: about 700 bytes (Redis 7.0)."""
+    container = "3f9d1c0b7a52"
+    for n in range(300):
+        key = fleet.report(n, "completed", origin=container)
+        if n % 3:
+            fleet.say(Remove(key=key, event_id="x"))
+    assert sum(kept_by(fleet, container).values()) > 50_000
+    janitor = fleet.janitor()
+    for _ in range(2):
+        fleet.clock.ahead_ms += 7 * DAY_MS + 10_000
+        settle(janitor)
+
+    kept = kept_by(fleet, container)
+    assert set(kept) == {"log", "meta"}
+    assert sum(kept.values()) < 800, kept
+
+
 # --- groups -------------------------------------------------------------------------------------------------------
 
 
