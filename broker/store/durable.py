@@ -59,14 +59,17 @@ def read(path: Path, bytes_max: int | None = None) -> bytes | None:
 def make_folder(path: Path) -> None:
     """Make the folder, and those above it, where they are missing, durably; mode 0700. Raises Unwritable."""
     with disk_errors(path):
-        if not path.is_dir():
-            make_folder(path.parent)
-            try:
-                os.mkdir(path, 0o700)
-            except FileExistsError:
-                if not path.is_dir():  # else another process was quicker
-                    raise
-            _sync(path.parent)
+        is_there = path.is_dir()
+    if is_there:
+        return
+    make_folder(path.parent)
+    with disk_errors(path):
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            if not path.is_dir():  # else another process was quicker
+                raise
+        _sync(path.parent)
 
 
 def sweep(folder: Path) -> None:

@@ -319,8 +319,9 @@ class TestBroken:
     def test_a_folder_that_cannot_be_made_is_told(self, tmp_path):
         (tmp_path / "file").write_bytes(b"")
         for folder in (tmp_path / "file", tmp_path / "file" / "trust"):
-            with pytest.raises((Unwritable, Misconfigured), match=str(folder)):
+            with pytest.raises((Unwritable, Misconfigured), match=str(tmp_path / "file")) as told:
                 Identity.create(folder, "desk", NOW)
+            assert str(told.value).count("file") == 1, "the one that is in the way is named"
 
 
 class TestEpoch:
