@@ -6,9 +6,9 @@ removal says nothing after it. Whether a word counts is asked in `broker.rules.v
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from dataclasses import fields as fields_of
 from typing import Any, ClassVar, Protocol, Self
 
 from broker.rules.strict import CHECKS, fields
@@ -40,7 +40,27 @@ class Subject(Protocol):
 
 
 @dataclass(frozen=True)
-class Endorsement:
+class Word:
+    """What every kind of word has: `TAG` names the kind in what is signed, `sig` stands last."""
+
+    TAG: ClassVar[str]
+
+    @classmethod
+    def from_json(cls, said: object) -> Self:
+        """Read one; raise Untrusted (see `strict.fields`). Whether its signature holds is asked when it is to count."""
+        return cls(**fields(said, {field.name: CHECKS[field.name] for field in fields_of(cls)}))
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """What is signed: all but the signature."""
+        return {name: value for name, value in vars(self).items() if name != "sig"}
+
+
+@dataclass(frozen=True)
+class Endorsement(Word):
     """`by`, in its epoch `by_epoch`, vouches for one certificate of `node` in one epoch. `issued_at` orders nothing."""
 
     TAG: ClassVar[str] = "fleet-broker.endorsement.v1"
@@ -61,19 +81,6 @@ class Endorsement:
         )
         return cls(**said.body, sig=signer.sign(cls.TAG, said.body))
 
-    @classmethod
-    def from_json(cls, said: object) -> Self:
-        """Read one; raise Untrusted (see `strict.fields`). Whether its signature holds is asked when it is to count."""
-        return cls(**_read(said, cls))
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @property
-    def body(self) -> dict[str, Any]:
-        """What is signed: all but the signature."""
-        return _body(self)
-
     @property
     def slot(self) -> tuple[str, int, int]:
         """Of one slot the first endorsement stays: to sign the same again is no news."""
@@ -81,7 +88,7 @@ class Endorsement:
 
 
 @dataclass(frozen=True)
-class Removal:
+class Removal(Word):
     """The proof that `by`, in its epoch `by_epoch`, removed `node` in exactly one epoch. It never grows old."""
 
     TAG: ClassVar[str] = "fleet-broker.removal.v1"
@@ -98,24 +105,3 @@ class Removal:
         """The signer's proof that it removes the subject."""
         said = cls(subject.node, subject.epoch, signer.node, signer.epoch, now_ms, "")
         return cls(**said.body, sig=signer.sign(cls.TAG, said.body))
-
-    @classmethod
-    def from_json(cls, said: object) -> Self:
-        """Read one; raise Untrusted (see `strict.fields`)."""
-        return cls(**_read(said, cls))
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @property
-    def body(self) -> dict[str, Any]:
-        """What is signed: all but the signature."""
-        return _body(self)
-
-
-def _read(said: object, kind: type[Endorsement | Removal]) -> dict[str, Any]:
-    return fields(said, {field.name: CHECKS[field.name] for field in dataclasses.fields(kind)})
-
-
-def _body(word: Endorsement | Removal) -> dict[str, Any]:
-    return {name: value for name, value in vars(word).items() if name != "sig"}
