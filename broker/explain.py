@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.errors import NotFound
 from broker.outcome import Listed
-from broker.rules.explain import Surroundings, what_next
+from broker.rules.explain import Surroundings, what_next, when
 from broker.rules.key import Key
 from broker.store.refusal import Refusal
 
@@ -50,7 +50,9 @@ def explain(catalog: Catalog, key: Key) -> Why:
     tombstone = catalog.view.tombstone(key)
     refusals = catalog.view.refusals(key)
     if record is None and not tombstone and not refusals:
-        raise NotFound(f"no job {key} is known, nor that one was removed")
+        horizon = catalog.view.horizon(key.origin)
+        since = f" since {when(horizon)}" if horizon else ""
+        raise NotFound(f"no job {key} is known, nor that one was removed{since}")
     listed = None if record is None else catalog.list_records([(key, record)])[0]
     around = _surroundings(catalog, key, tombstone, suspect=listed is not None and listed.suspect)
     return Why(key, listed, tombstone, refusals, what_next(key, record, around))
@@ -75,5 +77,6 @@ def _surroundings(catalog: Catalog, key: Key, tombstone: int, *, suspect: bool) 
         free=sum(not worker.job and worker.node not in shut for worker in fresh),
         models={node.name: node.models for node in nodes},
         tombstone=tombstone,
+        horizon=catalog.view.horizon(key.origin),
         budgets=catalog.config.budgets,
     )

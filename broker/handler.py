@@ -18,11 +18,13 @@ _log = logging.getLogger("broker.subscription")
 
 
 def check_function(what: str, function: object) -> None:
-    """Raise Invalid where it is no function, or one that only makes a coroutine: nobody here would await it."""
+    """Raise Invalid where it is no function, or one whose call only makes what somebody else must run."""
     if not callable(function):
         raise Invalid(f"{what} must be a function, not {function!r}")
     if is_coroutine_function(function):
         raise Invalid(f"{what} is a coroutine function: AsyncSubscription takes one")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise Invalid(f"{what} is a generator function: calling it does nothing")
 
 
 def check_coroutine_function(what: str, function: object) -> None:
@@ -41,9 +43,10 @@ def try_on(handler: Handler, delivery: Delivery, group: str) -> str:
     """Call the handler: why it failed, empty where it did not."""
     try:
         answer = handler(delivery)
-        if inspect.iscoroutine(answer):
-            answer.close()
-            raise TypeError("the handler gave a coroutine, which nobody awaits")
+        if inspect.isawaitable(answer) or inspect.isgenerator(answer) or inspect.isasyncgen(answer):
+            if inspect.iscoroutine(answer):
+                answer.close()  # else Python warns of it, too
+            raise TypeError(f"the handler gave a {type(answer).__name__}, which nobody runs")
     except Exception as error:  # noqa: BLE001 - whatever a handler raises is its failure
         _log.warning(
             "group %s: the handler failed on %s of %s, try %d",

@@ -70,9 +70,9 @@ class Leases:
         self._lease_ms = lease_ms
         if isinstance(origins, str):
             raise Invalid(f"origins are a list of names, not the text {origins!r}")
-        if origins is not None and not origins:
-            raise Invalid("origins names none: leave it out for all")
         self._named = None if origins is None else [check_name("origin", one) for one in origins]
+        if self._named == []:
+            raise Invalid("origins names none: leave it out for all")
         self._held: dict[str, Held] = {}
         #: Held while one is taken, renewed or given back: what was given back must not be renewed.
         self._lock = threading.Lock()

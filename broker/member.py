@@ -55,7 +55,7 @@ class Member:
         on_gone: Callable[[Gone], object] | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        if tries < 1:
+        if type(tries) is not int or tries < 1:
             raise Invalid(f"an entry is tried once at least, not {tries} times")
         check_function("handler", handler)
         if on_gone is not None:

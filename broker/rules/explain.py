@@ -26,6 +26,7 @@ class Surroundings:
     free: int | None = None  #: slots of its engine that nothing holds, where that is known
     models: dict[str, frozenset[str]] = field(default_factory=dict)  #: of nodes that tell theirs
     tombstone: int = 0  #: the newest generation that was removed, 0 = none known
+    horizon: int = 0  #: of its origin: up to there nothing that is not known is taken, 0 = all is
     budgets: Budgets = field(default_factory=Budgets)
 
 
@@ -48,6 +49,9 @@ def _absent(around: Surroundings) -> list[str]:
     if around.tombstone:
         said = "It was removed: only a job of this identity created later is taken, as a new one"
         return [f"{said} ({when(around.tombstone)} counts as removed too)."]
+    if around.horizon:
+        said = f"Only what was created after {when(around.horizon)} is taken as new here"
+        return [f"{said}: what was removed or pruned up to then is no longer known by name."]
     return ["Its first event would make it known."]
 
 

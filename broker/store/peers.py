@@ -133,7 +133,7 @@ class Peers:
         except _UNREADABLE as wrong:
             # The pins are not held up by it: numbers go on from theirs, or from where the stream stands.
             _log.warning(
-                "%s is begun anew, and what waited in it is never announced: %s",
+                "what waited in %s is never announced, the next change begins it anew: %s",
                 self._outbox_path,
                 wrong,
             )

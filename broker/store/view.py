@@ -14,7 +14,7 @@ from broker.rules.key import NAME, Key, encode
 from broker.rules.record import Record
 from broker.rules.verdict import Answer
 from broker.store.connection import redis_errors
-from broker.store.decode import read_record, read_text
+from broker.store.decode import read_number, read_record, read_text
 from broker.store.refusal import Refusal, read_refusal
 from broker.store.store import Store
 
@@ -44,7 +44,9 @@ class View:
         self._store = store
         self._bounds = bounds or Bounds()
         self._result_ttl_ms = result_ttl_ms
+        #: When each origin was listed last, and which log of it was written to.
         self._known: dict[str, int] = {}
+        self._epochs: dict[str, str] = {}
 
     # --- writing -------------------------------------------------------------------------------
 
@@ -89,7 +91,10 @@ class View:
                 job = event.key.job
                 keys += books.of_job(job).all[: 4 if isinstance(event, Report) else 5]
                 args += [event.kind, job, *arguments(event)]
-        told = [text.decode() for text in self._store.scripts.run("merge", keys, args)]
+        *told, epoch = [text.decode() for text in self._store.scripts.run("merge", keys, args)]
+        if self._epochs.setdefault(origin, epoch) != epoch:
+            self._epochs[origin] = epoch
+            self._list(origin, now)  # a flush took the listing, too
         return [Answer(*told[at : at + 3]) for at in range(0, len(told), 3)]
 
     def _settings(self, now: int) -> list[str]:
@@ -107,10 +112,13 @@ class View:
         """List the origin before its first event, so that no job is ever out of sight; gives Redis's time."""
         now = self._store.clock.now()
         if now - self._known.get(origin, -KNOWN_MS_MAX) >= KNOWN_MS_MAX:
-            with redis_errors():
-                self._store.client.hsetnx(self._store.keys.origins, origin, str(now))
-            self._known[origin] = now
+            self._list(origin, now)
         return now
+
+    def _list(self, origin: str, now: int) -> None:
+        with redis_errors():
+            self._store.client.hsetnx(self._store.keys.origins, origin, str(now))
+        self._known[origin] = now
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -162,6 +170,12 @@ class View:
                 self._store.keys.of(key.origin).gone, [key.job, key.pair]
             )
         return max(int(score or 0) for score in scores)
+
+    def horizon(self, origin: str) -> int:
+        """Up to which created_at no job is taken that is not known, since older tombstones went; 0 = all are."""
+        with redis_errors():
+            told = self._store.client.hget(self._store.keys.of(origin).meta, "horizon")
+        return read_number(cast("bytes | None", told))
 
     def _json(self, name: str) -> Any:
         with redis_errors():

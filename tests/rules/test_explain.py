@@ -26,6 +26,7 @@ REPORTED_GUESS = replace(REPORTED, state="failed", guessed_from="running")
 CASES = {
     "never heard of": (None, FLEET, "Its first event would make it known"),
     "removed": (None, replace(FLEET, tombstone=NOW), "It was removed"),
+    "below the horizon": (None, replace(FLEET, horizon=NOW), "Only what was created after"),
     "ready": (QUEUED, FLEET, "places it on a node with a free slot for engine ollama (a, b)"),
     "no node": (QUEUED, Surroundings(now=NOW), "No node offers engine ollama"),
     "all drained": (QUEUED, replace(FLEET, shut=frozenset({"a", "b"})), "is drained or dead (a, b)"),

@@ -241,7 +241,16 @@ def test_refusals_stay_with_the_record_else_an_hour(script):
     assert 0 < script.store.client.ttl(refused) <= 3600
 
 
-def test_origins_are_made_known_again_soon_after_a_flush(store):
+def test_an_origin_is_made_known_again_by_its_first_event_after_a_flush(store):
+    store.clock = SetClock()
+    view = View(store)
+    view.apply([report()])
+    store.client.delete(*store.client.keys(f"{store.keys.namespace}:*"))
+    view.apply([report("8")])
+    assert view.origins() == [ORIGIN]
+
+
+def test_an_origin_whose_listing_alone_was_lost_is_made_known_again_within_a_second(store):
     store.clock = SetClock()
     view = View(store)
     view.apply([report()])

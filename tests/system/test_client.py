@@ -10,6 +10,7 @@ from broker import (
     Broker,
     Invalid,
     JobFailed,
+    Key,
     NotFound,
     Refused,
     TimedOut,
@@ -229,6 +230,16 @@ class TestExplaining:
         why = broker.why(str(job.key))
         assert why.listed is None
         assert why.tombstone > 0
+
+    def test_why_knows_from_when_on_a_forgotten_job_would_be_taken(self, broker: Broker) -> None:
+        broker.store.client.hset(broker.store.keys.of("desk").meta, "horizon", 1_764_400_000_000)
+        key = Key("desk", "ollama", "", "7")
+        with pytest.raises(NotFound, match="since 2025-11-29"):
+            broker.why(key)
+        told = {"event": "report", "origin": "desk", "engine": "ollama", "id": "7", "seq": 1}
+        outcome = broker.report(told | {"state": "running", "created_at": 1_764_400_000_000})
+        assert outcome.rule == "tombstoned"
+        assert broker.why(key).next[0].startswith("Only what was created after 2025-11-29")
         with pytest.raises(NotFound):
             broker.why("desk/echo//other")
 

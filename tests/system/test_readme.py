@@ -76,6 +76,7 @@ EXPECTED = [
     "ollama//9",
     "7/ollama/r2",
     "17",
+    "16",
     "gpu-1-w",
     "drained",
     '{"n":2}',
@@ -92,6 +93,7 @@ def test_the_questions_are_answered_by_redis_alone(desk: Broker, namespace: str)
     assert len(lines) == len(EXPECTED)
     assert len(blocks("redis-cli")) > 10
     desk.store.client.zadd(desk.store.keys.of("desk").gone, {"ollama//7": 17})
+    desk.store.client.hset(desk.store.keys.of("desk").meta, "horizon", 16)
     for line, expected in zip(lines, EXPECTED, strict=True):
         words = shlex.split(line.replace("broker:", f"{namespace}:"))
         told = told_by(desk.store.client.execute_command(*words))

@@ -18,6 +18,19 @@ async def coroutine_function(_delivery):
     """Called without being awaited, it does nothing."""
 
 
+def generator_function(_delivery):
+    yield
+
+
+async def async_generator_function(_delivery):
+    yield
+
+
+class Awaitable:
+    def __await__(self):
+        yield
+
+
 class Awaited:
     async def __call__(self, _delivery):
         """As above."""
@@ -27,7 +40,15 @@ def function(_delivery):
     """It would run, and then be awaited in vain."""
 
 
-NO_FUNCTIONS = [coroutine_function, functools.partial(coroutine_function), Awaited(), None, "told"]
+NO_FUNCTIONS = [
+    coroutine_function,
+    functools.partial(coroutine_function),
+    Awaited(),
+    generator_function,
+    async_generator_function,
+    None,
+    "told",
+]
 NO_COROUTINE_FUNCTIONS = [function, functools.partial(function), Ledger(), None]
 
 
@@ -51,18 +72,28 @@ def test_what_gives_nothing_to_await_is_no_handler_for_asyncio(broker, handler):
         asyncio.run(subscribe(handler=coroutine_function, on_gone=handler or 3))
 
 
-def test_no_origins_are_no_subscription(broker):
+@pytest.mark.parametrize("origins", [[], iter(())], ids=["list", "iterator"])
+def test_no_origins_are_no_subscription(broker, origins):
     with pytest.raises(Invalid, match="origins"):
-        broker.subscribe("g", function, origins=[])
+        broker.subscribe("g", function, origins=origins)
 
 
-def test_a_coroutine_that_nobody_awaits_is_a_failure(broker):
-    desk = desk_of(broker)
-    desk.report("a")
-    with subscribed(broker, "g", lambda delivery: coroutine_function(delivery), tries=1):  # noqa: PLW0108
+@pytest.mark.parametrize(
+    "what",
+    [
+        coroutine_function,
+        generator_function,
+        async_generator_function,
+        lambda _delivery: Awaitable(),
+    ],
+    ids=["coroutine", "generator", "async generator", "awaitable"],
+)
+def test_what_is_given_back_to_be_run_by_nobody_is_a_failure(broker, what):
+    desk_of(broker).report("a")
+    with subscribed(broker, "g", lambda delivery: what(delivery), tries=1):  # noqa: PLW0108
         until(lambda: parked(broker.store, "desk", "g"))
     [one] = parked(broker.store, "desk", "g")
-    assert "coroutine" in one.reason
+    assert "which nobody runs" in one.reason
 
 
 def test_an_error_that_cannot_be_told_is_a_failure_like_any_other(broker):

@@ -27,7 +27,8 @@
 --                    for remove_pair then the number of siblings and their members of `ids`
 -- RETURNS
 --   for each event three texts: outcome (applied duplicate refused error again), rule (of error: the reason), rev;
---   `again`: the siblings given are not those of `ids`, nothing was done
+--   `again`: the siblings given are not those of `ids`, nothing was done. Then one more: the log's epoch, by which
+--   the caller notices that Redis began anew
 -- WRITES
 --   all of KEYS
 
@@ -182,4 +183,5 @@ while at <= #ARGV do
 end
 assert(key_at == #KEYS + 1, 'merge.lua: keys and events do not fit')
 close_books()
+answers[#answers + 1] = book.epoch or ''
 return answers
