@@ -33,6 +33,9 @@ class Report:
     model: str = ""
     requester: str = ""
     resync: bool = False
+    stale_after: int = (
+        0  #: how long the origin may be silent about a live job, in milliseconds; 0 = not said
+    )
     extras: str = ""  #: unknown fields, opaque JSON
     full: str = ""  #: the whole error, opaque JSON, where `error` was cut
     event_id: str = ""

@@ -36,6 +36,7 @@ class Names:
     model: str = "model"
     requester: str = "requester"
     removed_at: str = "removed_at"
+    stale_after: str = "stale_after"
 
     @cached_property
     def known(self) -> frozenset[str]:
@@ -54,6 +55,7 @@ FRAME = Names(
     completed_at="completedAt",
     requester="requesterId",
     removed_at="removedAt",
+    stale_after="staleAfter",
 )
 FRAME_REMOVAL = replace(FRAME, id="workloadId")
 _DIGITS = re.compile(r"[0-9]{1,15}\Z")

@@ -31,6 +31,7 @@ class Ledger:
     answers_old: dict[str, Answer] = field(default_factory=dict)
     turned_at: int = 0
     terms: dict[str, int] = field(default_factory=dict)
+    stale_after: int | None = None  #: None: the origin never promised to speak of its jobs
     log: list[Entry] = field(default_factory=list)
     live: dict[Key, int] = field(default_factory=dict)
     done: dict[Key, int] = field(default_factory=dict)
@@ -47,9 +48,18 @@ class Ledger:
         else:
             verdict = merge(self.records.get(event.key), event, self._scene(event, now))
             answer = self._book(event, verdict, now)
+            if isinstance(event, Report) and answer.rule != "invalid":
+                self._note_promise(event)
         if answer.outcome == APPLIED:
             self._remember(event, name, answer, now)
         return answer
+
+    def _note_promise(self, report: Report) -> None:
+        """Who re-asserts once is expected to go on: from then on its silence about a job means something."""
+        if report.stale_after:
+            self.stale_after = report.stale_after
+        elif report.resync and self.stale_after is None:
+            self.stale_after = 0
 
     def _scene(self, event: KeyedEvent, now: int) -> Scene:
         return Scene(

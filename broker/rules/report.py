@@ -28,7 +28,13 @@ def merge_report(record: Record | None, report: Report, scene: Scene) -> Verdict
 
 
 def _valid(report: Report, now: int) -> bool:
-    numbers = (report.created_at, report.seq, report.started_at, report.completed_at)
+    numbers = (
+        report.created_at,
+        report.seq,
+        report.started_at,
+        report.completed_at,
+        report.stale_after,
+    )
     return (
         report.state in STATES
         and all(0 <= number <= NUMBER_MAX for number in numbers)

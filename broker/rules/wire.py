@@ -87,6 +87,7 @@ def _report_json(said: dict[str, Any], event: Report) -> dict[str, Any]:
         "model": _whole(event.model, extras.get("model")),
         "requester": _whole(event.requester, extras.get("requester")),
         "resync": event.resync,
+        "stale_after": event.stale_after or None,
         "event_id": event.event_id,
     }
     return {**extras, **said}
@@ -161,6 +162,7 @@ def _report(
             started_at=fields.number(said, names.started_at),
             completed_at=fields.number(said, names.completed_at),
             resync=fields.flag(envelope, "resync"),
+            stale_after=fields.number(said, names.stale_after),
             event_id=_event_id(said, names),
             **fields.cut(
                 fields.string(said, names.error),

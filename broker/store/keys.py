@@ -91,7 +91,7 @@ class OriginKeys:
 
     @property
     def meta(self) -> str:
-        """Hash: epoch, floor, rev (the last), horizon, turned_at (of `seen`), term:<role>."""
+        """Hash: epoch, floor, rev (the last), horizon, turned_at (of `seen`), stale_after, term:<role>."""
         return f"{self.prefix}:meta"
 
     @property

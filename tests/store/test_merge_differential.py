@@ -110,6 +110,7 @@ def make_event(step, record, now, sent):
             error=f"e{c}" if c == 4 else "",
             model="m" if c == 5 else "",
             resync=c == 7,
+            stale_after=(NUMBER_MAX + 1 if b > 7 else b * 1000) if c == 6 else 0,
             extras="{}" if c == 8 else "",
             full='"all"' if c == 9 else "",
         )

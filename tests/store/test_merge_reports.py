@@ -20,6 +20,7 @@ DAY_MS = 86_400_000
         {"seq": NUMBER_MAX + 1},
         {"started_at": -1},
         {"completed_at": NUMBER_MAX + 1},
+        {"stale_after": NUMBER_MAX + 1},
         {"created_at": 0},
         {"created_at": -5},
         {"created_at": NUMBER_MAX},
@@ -269,3 +270,27 @@ def test_only_applied_events_leave_an_answer(story):
     story.report("running", seq=5)
     assert story.report("queued", seq=4, event_id="x") == "refused stale_seq"
     assert story.report("queued", seq=4, event_id="x") == "refused stale_seq"
+
+
+def test_an_origin_that_re_asserts_once_is_expected_to_go_on(story):
+    story.report("running")
+    assert story.twin.books().stale_after is None
+    story.report("running", resync=True)
+    assert story.twin.books().stale_after == 0
+
+
+def test_an_origin_says_how_long_it_may_be_silent_and_the_last_word_counts(story):
+    story.report("running", stale_after=60_000)
+    assert story.twin.books().stale_after == 60_000
+    story.report("running", resync=True)
+    assert story.twin.books().stale_after == 60_000
+    story.report("running", stale_after=90_000)
+    assert story.twin.books().stale_after == 90_000
+
+
+def test_a_refused_report_is_a_promise_too_an_invalid_one_is_none(story):
+    story.report("completed", seq=2)
+    story.report("lost", resync=True)
+    assert story.twin.books().stale_after is None
+    assert story.report("running", seq=1, resync=True) == "refused terminal"
+    assert story.twin.books().stale_after == 0

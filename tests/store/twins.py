@@ -48,6 +48,7 @@ class Books:
     answers_old: dict
     turned_at: int
     terms: dict
+    stale_after: int | None
 
 
 class LedgerTwin:
@@ -82,6 +83,7 @@ class LedgerTwin:
             },
             turned_at=books.turned_at,
             terms={role: term for role, term in books.terms.items() if term},
+            stale_after=books.stale_after,
         )
 
 
@@ -153,6 +155,7 @@ class RedisTwin:
                 for name, term in meta.items()
                 if name.startswith("term:")
             },
+            stale_after=int(meta["stale_after"]) if "stale_after" in meta else None,
         )
 
     def _answers(self, found):

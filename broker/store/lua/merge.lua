@@ -4,7 +4,7 @@
 -- meets a damaged key of its own job answers `error`; the others of the batch apply.
 -- KEYS
 --   log        stream: accepted events
---   meta       hash: epoch floor rev horizon turned_at term:<role>
+--   meta       hash: epoch floor rev horizon turned_at stale_after term:<role>
 --   live       zset: jobs that have not ended
 --   done       zset: jobs that have ended
 --   ready      zset: jobs that may be placed
@@ -42,7 +42,7 @@ local RESULT_TTL_MS = ARGV[7]
 -- The fields of each kind of event, in the order of rules.event.ARGUMENTS.
 local ARGUMENTS = {
   report = {'created_at', 'state', 'node', 'seq', 'started_at', 'completed_at', 'error', 'model', 'requester',
-    'resync', 'extras', 'full', 'event_id', 'by'},
+    'resync', 'stale_after', 'extras', 'full', 'event_id', 'by'},
   remove = {'removed_at', 'force', 'event_id', 'by'},
   remove_pair = {'removed_at', 'force', 'event_id', 'by'},
   submit = {'created_at', 'digest', 'attempts', 'priority', 'timeout', 'at_most_once', 'due', 'model', 'requester',
@@ -138,6 +138,7 @@ local function apply(event)
       if after then sight(keys.job, after) end
       rev = rule == 'submitted' and before.submit_rev or ''
     end
+    if event.kind == 'report' and rule ~= 'invalid' then note_promise(event) end
   end
   if outcome == 'applied' then remember(event, mark, rule, rev) end
   return outcome, rule, rev

@@ -12,8 +12,9 @@ local function open_books()
   book.log_length = call('XLEN', LOG)
   for _, zset in ipairs({LIVE, DONE, READY, DELAYED, IDS}) do call('ZCARD', zset) end
   book.tombstones, book.answers, book.answers_old = call('ZCARD', GONE), call('HLEN', SEEN), call('HLEN', SEEN_OLD)
-  local meta = call('HMGET', META, 'epoch', 'rev', 'horizon', 'turned_at')
+  local meta = call('HMGET', META, 'epoch', 'rev', 'horizon', 'turned_at', 'stale_after')
   book.epoch, book.horizon, book.turned_at = meta[1], number(meta[3]), number(meta[4])
+  book.stale_after = meta[5]
   book.rev = meta[2]
   if not book.rev then
     local last = call('XREVRANGE', LOG, '+', '-', 'COUNT', 1)
@@ -170,6 +171,16 @@ local function bury(member, generation)
       call('HSET', META, 'horizon', text(book.horizon))
     end
   end
+end
+
+-- The origin's promise to speak of its jobs: who re-asserts once is expected to go on, so that its silence means
+-- something. `0`: as long as the sweeper's own budget.
+local function note_promise(event)
+  local told = number(event.stale_after)
+  if told == 0 and (event.resync == '' or book.stale_after) then return end
+  if number(book.stale_after) == told and book.stale_after then return end
+  book.stale_after = format('%.0f', told)
+  call('HSET', META, 'stale_after', book.stale_after)
 end
 
 -- Answers and terms ----------------------------------------------------------------------------------------------------

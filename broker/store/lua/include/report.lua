@@ -8,7 +8,7 @@ local AHEAD_MS_MAX = 86400000
 local function valid_report(event)
   local created_at, seq = checked(event.created_at), checked(event.seq)
   if RANK[event.state] and created_at and seq and checked(event.started_at) and checked(event.completed_at)
-    and created_at > 0 and created_at <= NOW + AHEAD_MS_MAX then
+    and checked(event.stale_after) and created_at > 0 and created_at <= NOW + AHEAD_MS_MAX then
     return created_at, seq
   end
 end
