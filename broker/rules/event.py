@@ -33,9 +33,7 @@ class Report:
     model: str = ""
     requester: str = ""
     resync: bool = False
-    stale_after: int = (
-        0  #: how long the origin may be silent about a live job, in milliseconds; 0 = not said
-    )
+    stale_after: int = 0  #: ms that the origin may be silent about a live job; 0 = not said
     extras: str = ""  #: unknown fields, opaque JSON
     full: str = ""  #: the whole error, opaque JSON, where `error` was cut
     event_id: str = ""
