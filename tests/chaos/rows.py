@@ -1,0 +1,8 @@
+"""Every row, in the order in which they are told: importing a family puts its rows into the table."""
+
+from __future__ import annotations
+
+from tests.chaos import workers
+from tests.chaos.run import ROWS
+
+__all__ = ["ROWS", "workers"]

@@ -1,0 +1,18 @@
+"""The short form of every row of chaos: the long one is `scripts/chaos`."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.chaos.rows import ROWS
+from tests.chaos.run import Run
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ROWS)
+def test_what_must_hold_holds(name, tmp_path):
+    seed = random.randrange(10**6)
+    print(f"chaos {name}: seed {seed}")
+    ROWS[name].act(Run(tmp_path, ROWS[name].short, seed))
