@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -18,6 +17,7 @@ from broker.roles.handoff import Handoff
 from broker.roles.lead import Lead
 from broker.roles.office import Office
 from broker.roles.plan import node_loads, plan_places
+from broker.roles.reading import read_each
 from broker.rules.event import NUMBER_MAX, Place
 from broker.rules.key import Key
 from broker.rules.liveness import Budgets
@@ -200,7 +200,7 @@ class Dispatcher:
                 log.info("%s was not placed: %s", place.key, answer.rule)
                 doubtful[place.key] = place.rev
         # Most often somebody else was first, and the log will say so; but no job may hang on that.
-        for key, current in self._read(office, list(doubtful)):
+        for key, current in read_each(self._view, list(doubtful), office.complain):
             if current is not None and current.rev == doubtful[key]:
                 office.load.hold_back(key, now + HOLD_BACK_MS)
             else:
@@ -221,24 +221,13 @@ class Dispatcher:
             office.again.extend(office.load.placed_before(now - self._again_ms))
         keys = [office.again.popleft() for _ in range(min(PLACES_MAX, len(office.again)))]
         count = 0
-        for key, record in self._read(office, keys):
+        for key, record in read_each(self._view, keys, office.complain):
             office.load.put(key, record, now)
             if record and record.kind == SUBMITTED and record.state == QUEUED and record.node:
                 count += self._handoff.enqueue(key, record)
         if count:
             log.info("%d placed jobs were handed over again", count)
         return count
-
-    def _read(self, office: Office, keys: list[Key]) -> Iterator[tuple[Key, Record | None]]:
-        """The records as they are; one that cannot be read does not hide the others."""
-        try:
-            yield from zip(keys, self._view.get_many(keys), strict=True)
-        except Damaged as error:
-            if len(keys) == 1:
-                office.complain(str(error))
-                return
-            for key in keys:
-                yield from self._read(office, [key])
 
     def _forget_nodes(self, office: Office, now: int) -> None:
         here = time.monotonic()

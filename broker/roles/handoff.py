@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from rq import Queue
 from rq.exceptions import DuplicateJobError
+from rq.executions import Execution, ExecutionRegistry
+from rq.job import Job
+from rq.results import Result
 from rq.serializers import JSONSerializer
+from rq.worker_registration import clean_worker_registry
 
 from broker.rules.handoff import FUNCTION, queue_name, rq_job_id
 from broker.rules.key import Key
@@ -53,6 +59,52 @@ class Handoff:
                 return False
             queue.push_job_id(id)
         return True
+
+    def discard(self, key: Key, record: Record) -> bool:
+        """Delete all that RQ keeps of an attempt that was given up; whether there was anything.
+
+        Whoever has it in hand all the same is fenced by its number, and throws its own notes away at its end.
+        """
+        id = rq_job_id(self._namespace, key, record.created_at, record.attempt)
+        queue = self._queue(record.node, key.engine)
+        job = Job(id, connection=self._client, serializer=JSONSerializer)
+        with redis_errors():
+            executions = self._executions(id)
+            with self._client.pipeline(transaction=False) as pipe:
+                pipe.lrem(queue.key, 0, id)
+                pipe.lrem(queue.intermediate_queue_key, 0, id)
+                pipe.delete(
+                    job.key,
+                    job.dependents_key,
+                    job.dependencies_key,
+                    Result.get_key(id),  # type: ignore[no-untyped-call]
+                    ExecutionRegistry(id, self._client).key,
+                )
+                for execution in executions:
+                    pipe.delete(execution.key)
+                    pipe.zrem(queue.started_job_registry.key, execution.composite_key)
+                    pipe.srem(execution.worker_executions_key, execution.composite_key)
+                return any(pipe.execute())
+
+    def _executions(self, id: str) -> list[Execution]:
+        """Who took the attempt in hand, as RQ noted it."""
+        listed = self._client.zrange(ExecutionRegistry(id, self._client).key, 0, -1)
+        found = [
+            Execution(noted.decode(), id, self._client) for noted in cast("list[bytes]", listed)
+        ]
+        with self._client.pipeline(transaction=False) as pipe:
+            for execution in found:
+                pipe.hget(execution.key, "worker_name")
+            for execution, name in zip(found, pipe.execute(), strict=True):
+                execution.worker_name = (name or b"").decode()
+        return found
+
+    def forget_dead_workers(self) -> None:
+        """RQ lists a worker that was killed until somebody looks: drop those of which it knows nothing more."""
+        with redis_errors():
+            for queue in Queue.all(self._client, serializer=JSONSerializer):
+                if queue.name.startswith(f"{self._namespace}:"):
+                    clean_worker_registry(queue)
 
     def _queue(self, node: str, engine: str) -> Queue:
         if (node, engine) not in self._queues:

@@ -12,6 +12,7 @@ from broker.roles.announcer import Announcer
 from broker.roles.dispatcher import Dispatcher
 from broker.roles.janitor import Janitor
 from broker.roles.loop import Loop
+from broker.roles.sweeper import Sweeper
 from broker.rules.bounds import Bounds
 from broker.rules.liveness import Budgets
 from broker.store.connection import check_version
@@ -19,6 +20,8 @@ from broker.store.store import Store
 
 #: How often the announcer looks for what waits: it is told by whoever changed it, unless Redis was away.
 ANNOUNCER_SECONDS = 1.0
+#: How often the sweeper looks who fell silent.
+SWEEPER_SECONDS = 0.25
 #: How long a role may take to end its last step; what Redis still owes it then is given up.
 END_SECONDS_MAX = 15.0
 
@@ -41,9 +44,11 @@ def roles(store: Store, budgets: Budgets, bounds: Bounds, trust_dir: Path | None
     """
     dispatcher = Dispatcher(store, budgets=budgets)
     janitor = Janitor(store, bounds=bounds, budgets=budgets)
+    sweeper = Sweeper(store, budgets=budgets)
     led = [
         Role("dispatcher", dispatcher.step, dispatcher.close, dispatcher.bell),
         Role("janitor", janitor.step, janitor.close),
+        Role("sweeper", sweeper.step, sweeper.close, pace_seconds=SWEEPER_SECONDS),
     ]
     if trust_dir is None:
         return led

@@ -170,7 +170,8 @@ def _given_up(record: Record, event: events.Requeue | events.Lost) -> bool:
     return record.inferred and record.rev == event.rev and record.last_seen <= record.guessed_at
 
 
-def _may_run_again(record: Record) -> bool:
+def may_run_again(record: Record) -> bool:
+    """Whether a job whose holder is given up for dead is offered anew; else it is lost."""
     return (
         record.tries < record.attempts
         and record.desired == RUN
@@ -199,7 +200,7 @@ def _sweep_refusal(record: Record, event: events.Requeue | events.Lost, *, again
     """A sweep judged what it read: where anything moved since, or the other judgement is due, it is outdated."""
     if record.ended and record.rev == event.rev:
         return "terminal"
-    if not _given_up(record, event) or _may_run_again(record) != again:
+    if not _given_up(record, event) or may_run_again(record) != again:
         return "guess_outdated"
     return ""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from broker.rules.record import REPORTED, Record
 from broker.rules.state import RUNNING
@@ -20,6 +21,11 @@ class Budgets:
     stop_ms: int = 5_000  #: from a cancel or timeout to the kill
     stale_ms: int = 300_000  #: a reported job nobody speaks of
     brake_ms: int = 60_000  #: how long a fleet-wide silence stays unjudged
+    graces: Mapping[str, int] = field(default_factory=dict)  #: engine -> its own `grace_ms`
+
+    def grace_of(self, engine: str) -> int:
+        """How long a guess stands before the job is requeued or lost."""
+        return self.graces.get(engine, self.grace_ms)
 
 
 def suspect(record: Record, beaten_at: int, now: int, budgets: Budgets) -> bool:

@@ -104,6 +104,12 @@ def check_version(client: redis.Redis) -> str:
     return version
 
 
+def run_id(client: redis.Redis) -> str:
+    """Which incarnation of the server answers: another one after each restart or failover. Raises Unavailable."""
+    with redis_errors():
+        return str(client.info("server").get("run_id", ""))
+
+
 class Clock:
     """Redis's time, epoch ms: read once in a while, carried on by the local monotonic clock in between.
 

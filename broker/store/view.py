@@ -177,6 +177,18 @@ class View:
             told = self._store.client.hget(self._store.keys.of(origin).meta, "horizon")
         return read_number(cast("bytes | None", told))
 
+    def promises(self, origins: Sequence[str]) -> dict[str, int]:
+        """Those of them that promised to speak of their live jobs: for how long they may be silent, 0 = not said."""
+        with redis_errors(), self._store.client.pipeline(transaction=False) as pipe:
+            for origin in origins:
+                pipe.hget(self._store.keys.of(origin).meta, "stale_after")
+            told = pipe.execute(raise_on_error=False)  # one that is none must not hide the others
+        return {
+            origin: read_number(word)
+            for origin, word in zip(origins, told, strict=True)
+            if isinstance(word, bytes)
+        }
+
     def _json(self, name: str) -> Any:
         with redis_errors():
             raw = self._store.client.get(name)

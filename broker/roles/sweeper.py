@@ -1,0 +1,260 @@
+"""Judges whom nobody hears of any more: guesses, requeues, gives up, takes back; and clears away what is left in RQ.
+
+One sweeper leads, others stand by. What it knows of the jobs tells it only when to look; each is read anew before it
+is judged, and each word names what was read. It judges nobody while it may be itself who is deaf: after it took
+office, after a call that failed or was slow, and after the server began anew it listens for one whole budget first;
+nor while most of a fleet is silent together.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from broker.errors import BrokerError, Damaged
+from broker.roles.complaints import Complaints
+from broker.roles.handoff import Handoff
+from broker.roles.lead import Lead
+from broker.roles.reading import read_each
+from broker.roles.watchlist import Watchlist
+from broker.rules.liveness import Budgets
+from broker.rules.sweep import DEAD, Around, Judgement, Standing, in_doubt, judge
+from broker.rules.verdict import APPLIED, DUPLICATE
+from broker.store.connection import run_id
+from broker.store.log import CHUNK_MAX
+from broker.store.nodes import Nodes, NodeSeen
+from broker.store.store import Store
+from broker.store.view import View
+from broker.store.watch import Watcher
+
+ROLE = "sweeper"
+
+#: How much one step does at most: chunks of changes read, jobs looked at, given-up attempts cleared away.
+CHUNKS_MAX = 20
+LOOKS_MAX = 100
+#: Which origins promised to speak of their jobs is asked again after so many seconds.
+PROMISES_SECONDS = 1.0
+#: RQ's list of workers is cleared of the dead so often, in seconds.
+CLEAN_SECONDS = 60.0
+
+log = logging.getLogger(__name__)
+
+
+class Sweeper:
+    """`step()` does one bounded turn. `here` is a monotonic clock, in seconds."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        budgets: Budgets | None = None,
+        handoff: Handoff | None = None,
+        fleet_ms: int | None = None,
+        here: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._view = View(store)
+        self._nodes = Nodes(store)
+        self._budgets = budgets or Budgets()
+        self._handoff = handoff or Handoff(store.keys.namespace, store.url)
+        self._lead = Lead(store, ROLE, self._budgets.guess_ms)
+        self._fleet_seconds = (self._budgets.beat_ms // 4 if fleet_ms is None else fleet_ms) / 1000
+        self._here = here
+        self._complain = Complaints().tell
+        self._jobs = Watchlist()
+        self._watcher: Watcher | None = None
+        self._around = Around(now=0, term=0, budgets=self._budgets)
+        self._server = ""
+        self._is_braked = False
+        self._quiet_until = self._fleet_due = self._promises_due = self._clean_due = 0.0
+
+    # --- the role -----------------------------------------------------------------------------------------------
+
+    def step(self) -> int:
+        """One turn: how much was done, at least 1 where the next is to come at once; 0 too if another leads."""
+        try:
+            if not self._lead.hold():
+                return 0
+            if self._lead.term != self._around.term:
+                self._begin_term()
+            return self._turn(self._watcher or self._open_watcher())
+        except _Deposed:
+            log.warning("another %s leads now: this one stands by", ROLE)
+            self._stand_by()
+            return 0
+        except BaseException:
+            self._stand_by()
+            raise
+
+    def close(self) -> None:
+        """Give the lead to another one at once."""
+        if self._watcher is not None:
+            self._watcher.close()
+        try:
+            self._lead.release()
+        except BrokerError as error:
+            log.info("the lease of the %s runs out by itself: %s", ROLE, error)
+        self._handoff.close()
+
+    def _begin_term(self) -> None:
+        """Fence every origin: one that was frozen as the leader must not judge when it wakes."""
+        for origin in self._view.origins():
+            with suppress(Damaged):  # told when somebody is to be judged there
+                self._lead.raise_term(origin)
+        self._around = replace(self._around, term=self._lead.term)
+        self._listen()
+        log.info("leads as %s, term %d", ROLE, self._lead.term)
+
+    def _open_watcher(self) -> Watcher:
+        self._watcher = Watcher(self._store)
+        return self._watcher
+
+    def _stand_by(self) -> None:
+        """The view of the jobs stays, for it loses nothing: the next term begins with what happened meanwhile."""
+        self._lead.doubt()
+        self._around = replace(self._around, term=0)
+
+    def _listen(self) -> None:
+        """Judge nobody until every living worker had a whole budget to be heard."""
+        self._quiet_until = self._here() + self._budgets.guess_ms / 1000
+
+    # --- one turn -----------------------------------------------------------------------------------------------
+
+    def _turn(self, watcher: Watcher) -> int:
+        is_whole = self._follow(watcher)
+        begun = self._here()
+        self._around = replace(self._around, now=self._store.clock.now())
+        self._look_at_server()
+        self._look_at_fleet()
+        self._look_at_promises(watcher)
+        done = self._clear_away()
+        if self._is_braked or self._here() < self._quiet_until:
+            return done or int(not is_whole)
+        looked, events = self._look_at_jobs()
+        if self._here() - begun > self._budgets.beat_ms / 1000:
+            self._listen()  # whatever kept the answers from us may have kept beats from Redis
+            return 1
+        done += self._say(events)
+        return done or int(not is_whole or looked == LOOKS_MAX)
+
+    def _follow(self, watcher: Watcher) -> bool:
+        """Bring the list of jobs up to the logs; False where more is to be read."""
+        for _ in range(CHUNKS_MAX):
+            try:
+                changes = watcher.changes(0)
+            except Damaged as error:
+                self._complain(str(error))  # of one origin; the others were told before
+                return True
+            for change in changes:
+                self._jobs.follow(change, self._around)
+            if len(changes) < CHUNK_MAX:
+                return True
+        return False
+
+    def _look_at_server(self) -> None:
+        server = run_id(self._store.client)
+        if server != self._server:
+            self._server = server
+            self._listen()
+
+    def _look_at_fleet(self) -> None:
+        here = self._here()
+        if here < self._fleet_due:
+            return
+        self._fleet_due = here + self._fleet_seconds
+        fleet = self._nodes.nodes(self._around.now)
+        silences = [
+            worker.silent_ms for node in fleet if node.flag != DEAD for worker in node.workers
+        ]
+        is_braked = in_doubt(silences, self._budgets)
+        if is_braked != self._is_braked:
+            self._is_braked = is_braked
+            what = (
+                "fell silent together: nobody is judged" if is_braked else "are heard or given up"
+            )
+            log.warning("most workers %s", what)
+        before, self._around = (
+            self._around,
+            replace(self._around, nodes={seen.name: self._standing(seen) for seen in fleet}),
+        )
+        names = before.nodes.keys() | self._around.nodes.keys()
+        changed = [name for name in names if before.node(name) != self._around.node(name)]
+        self._jobs.review(changed, self._around)
+
+    def _standing(self, seen: NodeSeen) -> Standing:
+        is_silent = seen.beaten_at > 0 and seen.silent_ms >= self._budgets.guess_ms
+        return Standing(
+            silent_since=seen.beaten_at if is_silent else 0,
+            has_left=is_silent and not seen.workers,
+            flag=seen.flag,
+        )
+
+    def _look_at_promises(self, watcher: Watcher) -> None:
+        here = self._here()
+        if here < self._promises_due:
+            return
+        self._promises_due = here + PROMISES_SECONDS
+        before, stale = self._around.stale, self._view.promises(list(watcher.cursor))
+        self._around = replace(self._around, stale=stale)
+        origins = before.keys() | stale.keys()
+        changed = [origin for origin in origins if before.get(origin) != stale.get(origin)]
+        self._jobs.review(changed, self._around)
+
+    def _clear_away(self) -> int:
+        """Delete what RQ keeps of attempts that were given up, and of workers that are gone."""
+        given_up, done = self._jobs.given_up, 0
+        for _ in range(min(LOOKS_MAX, len(given_up))):
+            done += self._handoff.discard(*given_up[0])
+            given_up.popleft()
+        here = self._here()
+        if here >= self._clean_due:
+            self._handoff.forget_dead_workers()
+            self._clean_due = here + CLEAN_SECONDS
+        return done
+
+    # --- judging ------------------------------------------------------------------------------------------------
+
+    def _look_at_jobs(self) -> tuple[int, list[Judgement]]:
+        """Read the jobs that are due; how many they were, and what is to be said of them."""
+        around, again_at = self._around, self._around.now + self._budgets.beat_ms
+        events = []
+        keys = self._jobs.take_due(around.now, LOOKS_MAX, again_at)
+        for key, record in read_each(self._view, keys, self._complain):
+            event = record and judge(key, record, around)
+            # What is said comes back by the log; where it was refused, the job is looked at again.
+            self._jobs.put(key, record, around, not_before=again_at if event else 0)
+            if event:
+                events.append(event)
+        return len(keys), events
+
+    def _say(self, events: list[Judgement]) -> int:
+        """Have the merge decide; how many judgements it took."""
+        of_origin: dict[str, list[Judgement]] = {}
+        for event in events:
+            of_origin.setdefault(event.key.origin, []).append(event)
+        done = 0
+        for origin, said in of_origin.items():
+            try:
+                self._lead.raise_term(origin)
+                answers = self._view.apply(said)
+            except Damaged as error:
+                self._complain(f"no job of {origin} can be judged: {error}")
+                continue
+            for event, answer in zip(said, answers, strict=True):
+                if answer.rule == "stale_term":
+                    raise _Deposed
+                if answer.outcome == "error":
+                    self._complain(f"{event.key} cannot be judged: {answer.rule}")
+                elif answer.outcome in (APPLIED, DUPLICATE):
+                    done += 1
+                    log.info("%s: %s %s", event.key, answer.rule, getattr(event, "error", ""))
+                else:
+                    log.info("%s: the %s was refused: %s", event.key, event.kind, answer.rule)
+        return done
+
+
+class _Deposed(Exception):
+    """A later leader has written: this one's lease had run out unnoticed."""
