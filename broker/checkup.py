@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from broker.errors import Misconfigured
 from broker.rules.state import QUEUED
 from broker.store.groups import GroupSeen
 from broker.store.health import Health, read
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 OK, WARNING, ERROR = "ok", "warning", "error"
 _ORDER = {ERROR: 0, WARNING: 1, OK: 2}
 
+#: What of the server is a setting, and looked at before anything starts on it.
+SETTINGS = frozenset({"policy", "aof", "access", "role"})
 #: Of maxmemory: above, writes will soon be refused.
 FULL = 0.9
 #: Redis's clock may differ so much from ours, in milliseconds, before people misread times.
@@ -76,13 +79,22 @@ def judge_server(health: Health) -> Iterator[Finding]:
             f"maxmemory-policy is {health.policy}: Redis may drop jobs; set noeviction",
         )
     if not health.aof:
-        yield Finding(WARNING, "aof", "appendonly is off: a crash of Redis loses what was accepted")
+        yield Finding(
+            WARNING, "aof", "appendonly is no: a crash of Redis loses what was accepted; set yes"
+        )
     elif not health.aof_ok:
         yield Finding(
             ERROR, "aof", "the last write to the append-only file failed: is the disk full?"
         )
     else:
-        yield Finding(OK, "aof", "appendonly is on")
+        yield Finding(OK, "aof", "appendonly is yes")
+    if health.host and not health.login:
+        yield Finding(
+            WARNING,
+            "access",
+            f"Redis at {health.host} is unprotected: whoever reaches it can change every job; set requirepass there, "
+            "and the password in REDIS_URL",
+        )
     if health.used_max and health.used > FULL * health.used_max:
         share = 100 * health.used // health.used_max
         yield Finding(ERROR, "memory", f"{share} % of maxmemory is used: writes will be refused")
@@ -91,6 +103,24 @@ def judge_server(health: Health) -> Iterator[Finding]:
         yield Finding(
             WARNING, "clock", f"the clock of Redis is {seconds:+.1f} s beside this host's"
         )
+
+
+def check_start(health: Health, *, allow_volatile: bool) -> list[str]:
+    """What must be told of the server's settings before the roles start on it.
+
+    Raises Misconfigured, naming each setting that may lose jobs, unless `allow_volatile`.
+    """
+    wrong = [
+        finding
+        for finding in judge_server(health)
+        if finding.topic in SETTINGS and finding.level != OK
+    ]
+    lossy = [] if health.policy == "noeviction" else ["policy"]
+    lossy += [] if health.aof else ["aof"]
+    if lossy and not allow_volatile:
+        told = "; and ".join(finding.text for finding in wrong if finding.topic in lossy)
+        raise Misconfigured(f"{told} (--allow-volatile starts all the same)")
+    return [finding.text for finding in wrong]
 
 
 def _nodes(catalog: Catalog) -> Iterator[Finding]:

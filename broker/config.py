@@ -68,6 +68,8 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
     trust_dir: Path = Field(default_factory=lambda: data_dir() / "trust")
+    #: Whether the roles may start on a Redis that forgets: one that evicts, or keeps no append-only file.
+    allow_volatile: bool = False
     result_ttl_ms: int = Field(86_400_000, ge=1)
     budgets: Budgets = Budgets()
     bounds: Bounds = Bounds()

@@ -153,6 +153,7 @@ def _told(home: Path, redis: PrivateRedis, config: Settings) -> Iterator[None]:
 @contextmanager
 def _roles(url: str, config: Settings, stop: threading.Event) -> Iterator[list[BaseException]]:
     """The roles, on a thread; what they failed with, if they did."""
+    from broker.cli.serve import check_server
     from broker.roles.serve import open_store, run_roles
 
     failed: list[BaseException] = []
@@ -166,6 +167,7 @@ def _roles(url: str, config: Settings, stop: threading.Event) -> Iterator[list[B
             stop.set()
 
     with open_store(url, config.namespace) as store:
+        check_server(store, config)
         thread = threading.Thread(target=run, name="roles", daemon=True)
         thread.start()
         try:

@@ -1,12 +1,16 @@
-"""What the server says of itself that matters to us: version, persistence, eviction, memory, clock.
+"""What the server says of itself that matters to us (version, persistence, eviction, memory, clock), and our way to it.
 
 It only reads. What of it is wrong is for `broker.checkup` to judge.
 """
 
 from __future__ import annotations
 
+import socket
 import time
 from dataclasses import dataclass
+from ipaddress import ip_address
+
+import redis
 
 from broker.store.connection import redis_errors
 from broker.store.store import Store
@@ -26,6 +30,8 @@ class Health:
     used_max: int  #: maxmemory, 0 = no limit
     answer_ms: float
     clock_ahead_ms: int  #: of Redis's clock before ours
+    host: str = ""  #: as our url names it; empty for one that only this machine reaches
+    login: bool = False  #: whether we prove who we are, by a password or a certificate
 
 
 def read(store: Store) -> Health:
@@ -36,16 +42,37 @@ def read(store: Store) -> Health:
         seconds, micros = store.client.time()
         took = (time.perf_counter() - begun) * 1000
         info = store.client.info()
+    host, login = way_to(store.client)
     valkey = info.get("valkey_version")
     return Health(
         version=str(valkey or info.get("redis_version", "")),
         name="valkey" if valkey else "redis",
         role=str(info.get("role", "")),
-        policy=str(info.get("maxmemory_policy", "")),
+        policy=str(info.get("maxmemory_policy", "unknown")),
         aof=bool(info.get("aof_enabled", 0)),
         aof_ok=info.get("aof_last_write_status", "ok") == "ok",
         used=int(info.get("used_memory", 0)),
         used_max=int(info.get("maxmemory", 0)),
         answer_ms=took,
         clock_ahead_ms=round(seconds * 1000 + micros / 1000 - wall - took / 2),
+        host=host,
+        login=login,
     )
+
+
+def way_to(client: redis.Redis) -> tuple[str, bool]:
+    """The host (empty where only this machine reaches it: a unix socket, a loopback address), and whether we log in."""
+    way = client.connection_pool.connection_kwargs
+    host = str(way.get("host", ""))
+    return "" if _is_local(host) else host, bool(way.get("password") or way.get("ssl_certfile"))
+
+
+def _is_local(host: str) -> bool:
+    if not host:
+        return True
+    try:
+        found = socket.getaddrinfo(host, None)
+    except OSError:
+        return False
+    addresses = {str(address[0]).partition("%")[0] for *_, address in found}
+    return all(ip_address(address).is_loopback for address in addresses)

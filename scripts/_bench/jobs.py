@@ -59,7 +59,7 @@ def rows(url: str, *, rounds: int) -> list[Row]:
     broker = [sys.executable, "-P", "-m", "broker.cli"]
     with (
         running(
-            [*broker, "serve"],
+            [*broker, "serve", "--allow-volatile"],
             [*broker, "worker", "--engine", "noop", "--slots", "1", "--import", "bench_engines"],
             [sys.executable, "bare_rq.py", url],
             environment=environment,

@@ -378,7 +378,7 @@ def test_serve_keeps_what_the_settings_say(command, broker):
         said = {"event": "report", "origin": "desk", "engine": "e", "id": str(n)}
         broker.report(said | {"state": "completed", "created_at": n + 1})
     env = {"BROKER_BOUNDS__LOG_MAX": "7", "BROKER_BOUNDS__DONE_MAX": "4"}
-    with command.start("serve", env=env) as process:
+    with command.start("serve", "--allow-volatile", env=env) as process:
         try:
             length = broker.store.client.xlen
             books = broker.store.keys.of("desk")

@@ -223,7 +223,7 @@ def test_the_fleet_of_the_readme_runs_its_jobs(
     (tmp_path / "my_engines.py").write_text(python("@engine"))
     machine = Machine(tmp_path)
     try:
-        machine.start("serve", **here)
+        machine.start("serve", "--allow-volatile", **here)
         machine.start("worker", "--node", "gpu-1", "--import", "my_engines", **here)
         exec(python("priority=10"), {})
     finally:

@@ -170,7 +170,7 @@ def leader(store):
 
 @pytest.mark.parametrize("order", [signal.SIGTERM, signal.SIGINT])
 def test_serve_leads_and_gives_the_lead_back_when_it_ends(machine, url, store, order):
-    serve = machine.start("serve", **url)
+    serve = machine.start("serve", "--allow-volatile", **url)
     until(lambda: leader(store))
     serve.send_signal(order)
 
@@ -180,9 +180,9 @@ def test_serve_leads_and_gives_the_lead_back_when_it_ends(machine, url, store, o
 
 
 def test_a_second_serve_stands_by_and_takes_over(machine, url, store):
-    first = machine.start("serve", **url)
+    first = machine.start("serve", "--allow-volatile", **url)
     held = until(lambda: leader(store))
-    second = machine.start("serve", **url)
+    second = machine.start("serve", "--allow-volatile", **url)
     until(lambda: "the roles run" in second.log.read_text())
     assert leader(store) == held
 
