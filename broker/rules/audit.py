@@ -25,8 +25,10 @@ KINDS = (GHOST, MISSING, DRIFT, STUCK)
 
 #: What mends it. `unlist`: there is no record, so no index may have it. `relist`: the record is right, the indexes
 #: follow it. `restore`: write the record as the log's newest entry tells it, then as `relist`. `remove`: the record
-#: must go, and its watchers be told. `discard`: RQ is to forget an attempt.
-UNLIST, RELIST, RESTORE, REMOVE, DISCARD = "unlist", "relist", "restore", "remove", "discard"
+#: must go, and its watchers be told. `discard`: RQ is to forget an attempt. `set_aside`: a key of a wrong type makes
+#: room. `enlist`: an origin is made known again.
+UNLIST, RELIST, RESTORE, REMOVE = "unlist", "relist", "restore", "remove"
+DISCARD, SET_ASIDE, ENLIST = "discard", "set_aside", "enlist"
 #: What mends what is no job's: `set_aside`: a key of a wrong type must make room for a new one. `enlist`: the fleet has
 #: forgotten an origin that has books.
 SET_ASIDE, ENLIST = "set_aside", "enlist"

@@ -52,7 +52,7 @@ def absorb(records: dict[Key, Record], origin: str, entry: Entry) -> list[Change
     held = records.get(key)
     if held is not None and rev_order(entry.rev) <= rev_order(held.rev):
         return []
-    records[key] = record = _carry(held, entry.record, entry.rev)
+    records[key] = record = carry(held, entry.record, entry.rev)
     return [Change(key, record, entry.rev, entry.event, entry.rule, entry.by)]
 
 
@@ -75,7 +75,7 @@ def _is_taken(record: Record, key: Key, entry: Entry) -> bool:
     return not waits and entry.takes(key, record) and rev_order(entry.rev) > rev_order(record.rev)
 
 
-def _carry(held: Record | None, told: Record, rev: str) -> Record:
+def carry(held: Record | None, told: Record, rev: str) -> Record:
     """The record as the entry tells it, with what entries do not tell taken over within one generation."""
     if held is None or held.created_at != told.created_at:
         return told if told.rev == rev else replace(told, rev=rev)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from broker.rules.entry import Entry
 from broker.rules.record import SUBMITTED, Record
-from broker.rules.replay import rev_order
+from broker.rules.replay import carry, rev_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,13 @@ class Told:
                 removals.pop()
             removals.append((entry.rev, entry.generation))
         else:
-            self._words[entry.job] = Word(entry.rev, entry.record)
+            self._words[entry.job] = self._word(entry)
+
+    def _word(self, entry: Entry) -> Word:
+        before, told = self._words.get(entry.job), entry.record
+        if told is not None and before is not None and before.record is not None:
+            told = carry(before.record, told, entry.rev)
+        return Word(entry.rev, told)
 
     def of(self, job: str, held: Record | None) -> Word | None:
         """The newest word on a job; None where there is none.

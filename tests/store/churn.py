@@ -156,7 +156,7 @@ class Churn:
             chance = random.Random(f"{self.seed} {n}")
             while not self._over.is_set():
                 turn(store, chance)
-        except BaseException as error:
+        except Exception as error:  # noqa: BLE001 - told when the block ends
             self._errors.append(error)
         finally:
             store.close()

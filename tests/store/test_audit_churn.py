@@ -23,7 +23,7 @@ RULES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("hot", "resting", "page"), [(60, 0, 7), (400, 2_000, 100)])
+@pytest.mark.parametrize("hot, resting, page", [(60, 0, 7), (400, 2_000, 100)])
 def test_an_audit_under_churn_finds_nothing(
     redis_url, store, namespace, monkeypatch, hot, resting, page
 ):
