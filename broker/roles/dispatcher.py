@@ -138,7 +138,6 @@ class Dispatcher:
         if not office.follow(now):
             return 1  # and on at once
         done = self._place(office, now) + self._hand_over_again(office, now)
-        office.compare(now)
         self._forget_nodes(office, now)
         return done
 

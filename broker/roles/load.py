@@ -24,6 +24,8 @@ Slot = tuple[str, str]  # node, engine
 
 #: How many delayed jobs become ready at a time.
 RELEASE_MAX = 100
+#: The entries of jobs that no longer wait are looked through when there are more than so many, and than two a job.
+ENTRIES_MIN = 1_000
 
 
 class Load:
@@ -37,6 +39,7 @@ class Load:
         self._slots: Counter[Slot] = Counter()  # placed, not yet started
         self._workers: Counter[tuple[str, str, str]] = Counter()  # node, engine, worker: running
         self._jobs: Counter[str] = Counter()
+        self._entries = 0  # put into `_waiting` and `_delayed` since they were last looked through
 
     def __len__(self) -> int:
         return len(self._records)
@@ -58,33 +61,40 @@ class Load:
         known = self._records.pop(key, None)
         if known is not None:
             self._count(key, known, -1)
-        if record is None or record.ended:
-            return
-        self._records[key] = record
-        self._count(key, record, 1)
-        if record.ready:
-            self._wait(key, record, now)
-
-    def tidy(self, now: int) -> None:
-        """Let go of what was kept of jobs that changed while they waited."""
-        self._waiting.clear()
-        self._delayed.clear()
-        for key, record in self._records.items():
+        if record is not None and not record.ended:
+            self._records[key] = record
+            self._count(key, record, 1)
             if record.ready:
                 self._wait(key, record, now)
+        if self._entries > ENTRIES_MIN + 2 * len(self._records):
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Let go of what is kept of jobs that changed while they waited: nobody may ever come to it."""
+        for kind, queue in list(self._waiting.items()):
+            self._waiting[kind] = sorted({entry for entry in queue if self._offered(*entry[1:])})
+            if not self._waiting[kind]:
+                del self._waiting[kind]
+        self._delayed = sorted({entry for entry in self._delayed if self._offered(*entry[1:])})
+        self._entries = len(self._delayed) + sum(map(len, self._waiting.values()))
 
     def hold_back(self, key: Key, until: int) -> None:
         """Offer a job that was taken out of the waiting ones again, but not before `until`."""
         if record := self._records.get(key):
-            heapq.heappush(self._delayed, (until, key, record.rev))
+            self._delay(key, record, until)
 
     def _wait(self, key: Key, record: Record, now: int) -> None:
         score = ready_score(record, now)
         if score is None:
-            heapq.heappush(self._delayed, (record.due, key, record.rev))
+            self._delay(key, record, record.due)
         else:
             queue = self._waiting.setdefault((key.engine, record.model), [])
             heapq.heappush(queue, (score, key, record.rev))
+            self._entries += 1
+
+    def _delay(self, key: Key, record: Record, until: int) -> None:
+        heapq.heappush(self._delayed, (until, key, record.rev))
+        self._entries += 1
 
     def _count(self, key: Key, record: Record, by: int) -> None:
         if not record.node or (record.kind == REPORTED and record.inferred):

@@ -7,25 +7,17 @@ doubt outlives the office in which it arose.
 
 from __future__ import annotations
 
-import logging
-import random
-import time
 from collections import deque
 
 from broker.errors import Damaged
 from broker.roles.complaints import Complaints
 from broker.roles.load import Load
 from broker.rules.key import Key
-from broker.store.log import CHUNK_MAX
 from broker.store.store import Store
 from broker.store.watch import Change, Watcher
 
 #: How many chunks of changes are read in one go.
 CHUNKS_MAX = 20
-#: The view is compared with a new list after so many seconds, a tenth more or less.
-RELIST_SECONDS = 300.0
-
-log = logging.getLogger(__name__)
 
 
 class Office:
@@ -40,28 +32,22 @@ class Office:
         self.again: deque[Key] = deque()
         self._watcher = Watcher(store)
         self._rung: list[Change] = []
-        self._relist: deque[str] = deque()
-        self._relist_at = _relist_at()
 
     def follow(self, now: int) -> bool:
         """Bring the load view up to the logs; False where more is to be read. Nothing is placed by an old view."""
-        changes, self._rung = self._rung, []
-        if (
-            0 < len(changes) < CHUNK_MAX
-        ):  # what the bell brought just now: the logs need no second look
-            self._absorb(changes, now)
-            return True
+        rung, self._rung = self._rung, []
+        self._absorb(rung, now)
+        if rung and not self._watcher.is_behind:
+            return True  # what the bell brought just now: the logs need no second look
         for _ in range(CHUNKS_MAX):
-            self._absorb(changes, now)
             try:
-                changes = self._watcher.changes(0)
+                self._absorb(self._watcher.changes(0), now)
             except Damaged as error:
                 self.complain(str(error))  # of one origin; the others were told before
                 return True
-            if len(changes) < CHUNK_MAX:
-                break
-        self._absorb(changes, now)
-        return len(changes) < CHUNK_MAX
+            if not self._watcher.is_behind:
+                return True
+        return False
 
     def _absorb(self, changes: list[Change], now: int) -> None:
         for change in changes:
@@ -76,22 +62,6 @@ class Office:
             return False
         return True
 
-    def compare(self, now: int) -> None:
-        """From time to time, compare the view with a new list: one origin a call. No difference is expected."""
-        here = time.monotonic()
-        if here >= self._relist_at:
-            self._relist_at = _relist_at()
-            self._relist.extend(self._watcher.cursor)
-            self.load.tidy(now)
-        if self._relist:
-            origin = self._relist.popleft()
-            if drift := self._watcher.relist(origin):
-                log.warning("the load view had drifted: %d jobs of %s", drift, origin)
-
     def close(self) -> None:
         """Give back the connections."""
         self._watcher.close()
-
-
-def _relist_at() -> float:
-    return time.monotonic() + RELIST_SECONDS * random.uniform(0.9, 1.1)

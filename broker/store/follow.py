@@ -6,6 +6,8 @@ during the scan is then read from the log, where an older entry never overwrites
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable, Mapping
 
 from broker.errors import Gone, Unavailable
@@ -18,20 +20,23 @@ from broker.store.store import Store
 
 #: How often a listing is begun anew when the log was cut or replaced under it.
 LISTINGS_MAX = 5
+#: What is held is compared with a new list after so many seconds, a tenth more or less.
+RELIST_SECONDS = 300.0
 
 
 class Stopped(Exception):
     """A listing was given up because nobody waits for it any more."""
 
 
-def _never() -> bool:
+def never() -> bool:
+    """Nobody stops this."""
     return False
 
 
 class Follower:
     """Holds one origin's records. `place` is None until the first listing, and after a loss until the next one."""
 
-    def __init__(self, store: Store, origin: str) -> None:
+    def __init__(self, store: Store, origin: str, relist_seconds: float = RELIST_SECONDS) -> None:
         self.origin = origin
         self.log = Log(store, origin)
         self.records: dict[Key, Record] = {}
@@ -40,7 +45,10 @@ class Follower:
         self.place: Place | None = None
         #: Whether `records` is all that the reader's user holds: only then can a loss be made good by listing anew.
         self.is_whole = True
+        #: When what is held is next to be compared with a new list, by the monotonic clock.
+        self.relist_at = 0.0
         self._store = store
+        self._relist_seconds = relist_seconds
 
     def resume(self, place: Place, records: Mapping[Key, Record] | None) -> None:
         """Stand at a place that was handed out before; raises Gone where the log no longer holds what followed it."""
@@ -48,7 +56,7 @@ class Follower:
         self.hold(dict(records or {}), place)
         self.is_whole = records is not None
 
-    def look(self, is_stopped: Callable[[], bool] = _never) -> tuple[dict[Key, Record], Place]:
+    def look(self, is_stopped: Callable[[], bool] = never) -> tuple[dict[Key, Record], Place]:
         """What is true now, at one position of the log; what is held stays as it is."""
         for _ in range(LISTINGS_MAX):
             place = self.log.position().place
@@ -67,8 +75,18 @@ class Follower:
         """Hold these from now on: all that there is at `place`."""
         self.records, self.place, self.is_whole = records, place, True
         self.live = {key: record for key, record in records.items() if not record.ended}
+        self.relist_in(self._relist_seconds)
 
-    def step(self, is_stopped: Callable[[], bool] = _never) -> list[Change]:
+    @property
+    def can_relist(self) -> bool:
+        """Whether there is anything to compare a new list with."""
+        return self.place is not None and self.is_whole
+
+    def relist_in(self, seconds: float) -> None:
+        """Put the next comparison off for about so long: what was listed together is not listed together again."""
+        self.relist_at = time.monotonic() + seconds * random.uniform(0.9, 1.1)
+
+    def step(self, is_stopped: Callable[[], bool] = never) -> list[Change]:
         """What is new, at most a chunk; all that differs, where the origin had to be listed (anew)."""
         if self.place is not None:
             try:
@@ -79,30 +97,32 @@ class Follower:
                 self.place = None
         return self.list_anew(is_stopped)
 
-    def list_anew(self, is_stopped: Callable[[], bool] = _never) -> list[Change]:
+    def list_anew(self, is_stopped: Callable[[], bool] = never) -> list[Change]:
         """Replace what is held by what is true now, and tell the differences."""
         found, place = self.look(is_stopped)
         told = differences(self.records, found, place.rev)
         self.hold(found, place)
         return told
 
-    def relist(self) -> tuple[list[Change], int]:
-        """List anew and tell what differs, and how many of the differences the log does not account for: the drift.
+    def relist(self, told: list[Change], is_stopped: Callable[[], bool] = never) -> list[Change]:
+        """List anew, and add what differs to `told`; what of it the log gives no reason for is returned: the drift.
 
         What is held is first read on to where the listing stands, so that both are compared at one position.
-        After a loss (Gone) there is no drift to speak of: 0.
+        After a loss (Gone) there is no drift to speak of: [].
         """
-        found, place = self.look()
-        told: list[Change] = []
+        # Where this one fails, the others come first.
+        self.relist_in(self._relist_seconds / 10)
+        found, place = self.look(is_stopped)
         try:
             while self.place is not None and rev_order(self.place.rev) < rev_order(place.rev):
                 told += self._read_on(self.place, place.rev)
             is_comparable = self.place == place
         except Gone:
             is_comparable = False
-        drift = differences(self.records, found, place.rev)
+        differing = differences(self.records, found, place.rev)
+        told += differing
         self.hold(found, place)
-        return told + drift, len(drift) if is_comparable else 0
+        return differing if is_comparable else []
 
     def _read_on(self, place: Place, until: str = "+") -> list[Change]:
         chunk = self.log.read_on(place, CHUNK_MAX, until)

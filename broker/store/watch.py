@@ -5,12 +5,15 @@ A watcher owns nothing in Redis: no group, no key. One that is slow or dies cost
 It holds what it told. A job that ended stays in `records` for as long as it is listed (until it is removed or
 pruned), because a list that drops it earlier disagrees with `broker jobs`, with the log's fold, and with the next
 relist, which would take it for drift. Whoever counts load reads `live`, which drops a job with its terminal entry.
+
+And it does not trust itself: from time to time it compares what it holds with a new list, one origin a call.
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from broker.errors import BrokerError, Damaged, Invalid
@@ -18,7 +21,7 @@ from broker.rules.key import Key, check_name
 from broker.rules.record import Record
 from broker.rules.replay import Change, rev_order
 from broker.store.doorbell import Doorbell
-from broker.store.follow import Follower, Stopped
+from broker.store.follow import RELIST_SECONDS, Follower, Stopped, never
 from broker.store.log import CHUNK_MAX, REV, Place
 from broker.store.store import Store
 from broker.store.view import View
@@ -30,6 +33,8 @@ LOOK_SECONDS = 1.0
 
 #: Where a reader stands: origin -> (epoch, rev). `json.dumps` takes it, `read_cursor` reads it back.
 Cursor = dict[str, Place]
+
+_log = logging.getLogger(__name__)
 
 
 class Snapshot(NamedTuple):
@@ -65,18 +70,29 @@ class Watcher:
     """Follows the logs of `origins`; of all, new ones as they appear, where None is given.
 
     For one thread, but for `close`. Without `snapshot` or `resume` before it, `changes` begins by telling all that is
-    there.
+    there. Each origin is listed anew after `relist_seconds`, a tenth more or less.
     """
 
-    def __init__(self, store: Store, origins: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        origins: Sequence[str] | None = None,
+        *,
+        relist_seconds: float = RELIST_SECONDS,
+    ) -> None:
         self._store = store
         self._view = View(store)
         self._named = None if origins is None else [check_name("origin", name) for name in origins]
         self._followers: dict[str, Follower] = {}
         self._untold: list[Change] = []
         self._look_at = 0.0
+        self._relist_seconds = relist_seconds
         self._bell = Doorbell(store.client)
         self._is_closed = False
+        #: How many jobs a new list found to differ for no reason that the log gives: 0 is expected.
+        self.drift = 0
+        #: Whether the last `changes` left something unread; what it gave is then not yet the newest.
+        self.is_behind = True
         #: The current state, as far as it was told.
         self.records: Mapping[Key, Record] = Records(self._followers, "records")
         #: Those of `records` that have not ended, guesses included.
@@ -118,7 +134,7 @@ class Watcher:
             held = None
             if records is not None:
                 held = {key: record for key, record in records.items() if key.origin == origin}
-            followers[origin] = Follower(self._store, origin)
+            followers[origin] = Follower(self._store, origin, self._relist_seconds)
             followers[origin].resume(place, held)
         self._untold.clear()
         self._followers.clear()
@@ -135,6 +151,7 @@ class Watcher:
         rung: Collection[str] | None = None if wait_ms <= 0 else ()
         while not self._is_closed:
             try:
+                self._relist_next()
                 self._read(rung)
             except Stopped:
                 break
@@ -156,11 +173,9 @@ class Watcher:
         What differed is told by the next `changes`.
         """
         follower = self._followers.get(origin)
-        if follower is None or follower.place is None or not follower.is_whole:
+        if follower is None or not follower.can_relist:
             raise Invalid(f"what origin {origin!r} holds was not listed yet: take a snapshot")
-        told, drift = follower.relist()
-        self._untold += told
-        return drift
+        return self._compare(follower)
 
     def close(self) -> None:
         """From any thread: end the watching, a blocked `changes` at once. Closing twice does nothing."""
@@ -169,10 +184,10 @@ class Watcher:
 
     def _wait(self, seconds: float) -> Collection[str] | None:
         """The origins that rang; None: look at each."""
-        seconds = min(seconds, max(0.0, self._look_at - time.monotonic()))
-        logs = {
-            follower.log.key: follower for follower in self._followers.values() if follower.place
-        }
+        followers = self._followers.values()
+        logs = {follower.log.key: follower for follower in followers if follower.place}
+        dues = [follower.relist_at for follower in followers if follower.can_relist]
+        seconds = min(seconds, max(0.0, min([self._look_at, *dues]) - time.monotonic()))
         places = {key: follower.place.rev for key, follower in logs.items() if follower.place}
         try:
             rung = self._bell.wait(places, round(seconds * 1000))
@@ -182,12 +197,17 @@ class Watcher:
 
     def _read(self, rung: Collection[str] | None) -> None:
         """Read on where it rang, and everywhere once a second; the longest unread first, about one chunk in all."""
-        if is_due := time.monotonic() >= self._look_at:
-            self._look_at = time.monotonic() + LOOK_SECONDS
-            self._discover()
+        was_behind, self.is_behind = self.is_behind, True
         damage: Damaged | None = None
+        if is_due := time.monotonic() >= self._look_at:
+            try:
+                self._discover()
+            except Damaged as met:
+                damage = met
+            self._look_at = time.monotonic() + LOOK_SECONDS
+        looks = is_due or rung is None
         for origin, follower in list(self._followers.items()):
-            if not (is_due or rung is None or origin in rung or follower.place is None):
+            if not (looks or origin in (rung or ()) or follower.place is None):
                 continue
             if self._is_closed or len(self._untold) >= CHUNK_MAX:
                 break
@@ -196,13 +216,33 @@ class Watcher:
                 self._untold += follower.step(lambda: self._is_closed)
             except Damaged as met:
                 damage = met
+        else:
+            # Only a look at all tells that nothing is left of what was left before.
+            self.is_behind = len(self._untold) >= CHUNK_MAX or (was_behind and not looks)
         if damage:
             raise damage
+
+    def _relist_next(self) -> None:
+        """Compare the origin whose turn it is with a new list. Who is behind catches up first."""
+        if self.is_behind:
+            return
+        comparable = [follower for follower in self._followers.values() if follower.can_relist]
+        first = min(comparable, key=lambda follower: follower.relist_at, default=None)
+        if first is not None and first.relist_at <= time.monotonic():
+            self._compare(first, lambda: self._is_closed)
+
+    def _compare(self, follower: Follower, is_stopped: Callable[[], bool] = never) -> int:
+        drift = follower.relist(self._untold, is_stopped)
+        if drift:
+            self.drift += len(drift)
+            some = ", ".join(str(change.key) for change in drift[:3])
+            _log.warning("%d jobs of %s were held wrongly: %s", len(drift), follower.origin, some)
+        return len(drift)
 
     def _discover(self) -> None:
         for origin in self._view.origins() if self._named is None else self._named:
             if origin not in self._followers:
-                self._followers[origin] = Follower(self._store, origin)
+                self._followers[origin] = Follower(self._store, origin, self._relist_seconds)
 
 
 def read_cursor(found: Any) -> Cursor:

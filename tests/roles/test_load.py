@@ -121,16 +121,43 @@ def test_a_job_held_back_that_changed_meanwhile_is_not_offered():
     assert not load.heads()
 
 
-def test_tidying_keeps_who_waits_and_drops_what_is_stale():
+def test_jobs_that_came_and_went_leave_nothing_whoever_waits_before_them():
+    """`first` is the head and stays, so that no look at a head ever comes to what is behind it."""
     load = Load()
-    for n in range(50):
-        load.put(key(str(n)), record(rev=f"{n + 1}-0", due=0 if n % 2 else NOW + 1), NOW)
-    for n in range(40):
+    load.put(key("first"), record(rev="1-0"), NOW)
+    for n in range(2, 20_000):
+        load.put(key(str(n)), record(rev=f"{n}-0", created_at=NOW + n, due=n % 2 * (NOW + n)), NOW)
         load.put(key(str(n)), None, NOW)
-    load.tidy(NOW)
 
-    assert sum(map(len, load._waiting.values())) == 5
-    assert len(load._delayed) == 5
+    assert len(load) == 1
+    assert sum(map(len, load._waiting.values())) + len(load._delayed) < 1_100
+    assert load.heads()[("echo", "")][1] == key("first")
+
+
+def test_tidying_keeps_who_waits_who_is_delayed_and_who_is_held_back():
+    load = Load()
+    for n in range(20):
+        load.put(key(f"waits-{n}"), record(rev=f"{n + 1}-0"), NOW)
+        load.put(key(f"later-{n}"), record(rev=f"{n + 1}-1", due=NOW + 1), NOW)
+    [(kind, (_, held))] = load.heads().items()
+    load.take(kind, held)
+    load.hold_back(held, NOW + 1)
+    for n in range(10_000):
+        load.put(key("busy"), record(rev=f"{n + 100}-0"), NOW)
+    load.put(key("busy"), None, NOW)
+
+    assert len(taken_one_by_one(load)) == 19
+    load.release(NOW + 1)
+    assert len(taken_one_by_one(load)) == 21
+
+
+def taken_one_by_one(load):
+    taken = []
+    while heads := load.heads():
+        for kind, (_, first) in heads.items():
+            load.take(kind, first)
+            taken.append(first)
+    return taken
 
 
 def test_a_thousand_times_more_waiting_jobs_do_not_make_a_plan_slower():

@@ -4,7 +4,7 @@ Cases C (what a reader holds) and 88-94 (the list's loader). A reader is overtak
 of a listing, since its races are the very point of both documents.
 
 Elsewhere: C5 in tests/roles/test_load.py, for only the dispatcher takes its own writes into what it holds; 88 in
-test_sources.py. Not here, for they come with another part: relists by the clock (C3), 94 (a cluster that is left).
+test_sources.py. Not here, for it comes with another part: 94 (a cluster that is left).
 """
 
 from __future__ import annotations
@@ -119,6 +119,18 @@ class TestWhatIsHeld:
         assert (change.key, change.record, change.synthesized) == (key("a"), None, True)
         assert dict(watcher.records) == dict(watcher.live) == {}
         assert watcher.relist(ORIGIN) == 0
+
+    def test_C3_and_it_does_so_by_itself_within_one_period(self, desk, reading):
+        desk.report("a", seq=1)
+        with Watcher(reading, relist_seconds=0.1) as watcher:
+            watcher.snapshot()
+            watcher.changes(0)
+            desk.report("a", "completed", seq=2)
+            desk.remove("a")
+            drop(desk, 2)
+            [change] = watcher.changes(5_000)
+            assert (change.key, change.record, change.synthesized) == (key("a"), None, True)
+            assert watcher.drift == 1
 
     def test_C4_an_older_entry_read_late_does_not_undo_a_newer_one(self, desk, overtaken):
         def move_on(id):
