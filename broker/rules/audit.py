@@ -13,7 +13,7 @@ from typing import Any
 from broker.rules.index import live_score, ready_score
 from broker.rules.liveness import Budgets
 from broker.rules.record import PROJECTION, SUBMITTED, Record
-from broker.rules.replay import rev_order
+from broker.rules.replay import outlives_pair, rev_order
 from broker.rules.state import RUNNING
 from broker.rules.told import Word
 
@@ -29,9 +29,6 @@ KINDS = (GHOST, MISSING, DRIFT, STUCK)
 #: room. `enlist`: an origin is made known again.
 UNLIST, RELIST, RESTORE, REMOVE = "unlist", "relist", "restore", "remove"
 DISCARD, SET_ASIDE, ENLIST = "discard", "set_aside", "enlist"
-#: What mends what is no job's: `set_aside`: a key of a wrong type must make room for a new one. `enlist`: the fleet has
-#: forgotten an origin that has books.
-SET_ASIDE, ENLIST = "set_aside", "enlist"
 #: Nothing that an auditor may write would mend it: somebody else has to move.
 NOTHING = ""
 
@@ -150,8 +147,7 @@ def _against_log(look: Look, word: Word | None, books: Books) -> _Fault | None:
 
 def _unspoken(look: Look, record: Record, books: Books) -> _Fault | None:
     """The log has no word on it: its record is the truth, unless it was removed, or the log ought to have one."""
-    outlives = record.kind == SUBMITTED and not record.ended
-    generation = max(look.buried, 0 if outlives else look.pair_buried)
+    generation = max(look.buried, 0 if outlives_pair(record) else look.pair_buried)
     if record.created_at <= generation:
         return GHOST, REMOVE, "it has a record, though it was removed: its tombstone stands"
     if books.begin and rev_order(record.rev) >= rev_order(books.begin):

@@ -70,9 +70,13 @@ def _take_away(records: dict[Key, Record], entry: Entry, named: Key) -> list[Cha
 
 
 def _is_taken(record: Record, key: Key, entry: Entry) -> bool:
-    # A submitted job that has not ended outlives the removal of its pair, until an entry of its own says that it went.
-    waits = entry.names_pair and record.kind == SUBMITTED and not record.ended
+    waits = entry.names_pair and outlives_pair(record)
     return not waits and entry.takes(key, record) and rev_order(entry.rev) > rev_order(record.rev)
+
+
+def outlives_pair(record: Record) -> bool:
+    """Whether it outlives the removal of its pair until an entry of its own says that it went."""
+    return record.kind == SUBMITTED and not record.ended
 
 
 def carry(held: Record | None, told: Record, rev: str) -> Record:

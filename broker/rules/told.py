@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.rules.entry import Entry
-from broker.rules.record import SUBMITTED, Record
-from broker.rules.replay import carry, rev_order
+from broker.rules.record import Record
+from broker.rules.replay import carry, outlives_pair, rev_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,8 @@ class Told:
         record = own.record if own else held
         for rev, generation in self._pairs.get(_pair(job), ()):
             is_later = own is None or rev_order(rev) > rev_order(own.rev)
-            if is_later and record is not None and _is_taken(record, generation):
+            is_taken = record and record.created_at <= generation and not outlives_pair(record)
+            if is_later and is_taken:
                 return Word(rev, None)
         return own
 
@@ -74,8 +75,3 @@ class Told:
 
 def _pair(job: str) -> str:
     return job.rpartition("/")[2]
-
-
-def _is_taken(record: Record, generation: int) -> bool:
-    """A submitted job that has not ended outlives the removal of its pair, until its own entry says that it went."""
-    return record.created_at <= generation and (record.kind != SUBMITTED or record.ended)

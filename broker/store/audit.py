@@ -17,14 +17,14 @@ from typing import Any, cast
 import redis
 
 from broker.errors import Gone, Unavailable
-from broker.rules.audit import Books, Finding, Look, judge
+from broker.rules.audit import GHOST, NOTHING, Books, Finding, Look, judge
 from broker.rules.liveness import Budgets
 from broker.rules.record import REPORTED, SUBMITTED, Record
 from broker.rules.replay import rev_order
 from broker.rules.state import CLIMB, STATES
 from broker.rules.told import Told
 from broker.store.connection import redis_errors
-from broker.store.decode import read_record, read_text
+from broker.store.decode import read_record
 from broker.store.log import CHUNK_MAX, REV, Log, Place
 from broker.store.store import Store
 
@@ -39,10 +39,17 @@ _KINDS = (SUBMITTED, REPORTED)
 class Audit:
     """One whole look at one origin. `step` until it is `done`; then `findings` holds all that is wrong there.
 
+    `also` are jobs to look at though no index and no entry may lead to them.
     Raises Unavailable, and Damaged where a fixed key is of a wrong type. After either, begin a new one.
     """
 
-    def __init__(self, store: Store, origin: str, budgets: Budgets | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        origin: str,
+        budgets: Budgets | None = None,
+        also: Sequence[str] = (),
+    ) -> None:
         self.origin = origin
         self.findings: list[Finding] = []
         self.done = False
@@ -50,6 +57,7 @@ class Audit:
         self.looked = 0
         self._store = store
         self._budgets = budgets or Budgets()
+        self._also = also
         self._keys = store.keys.of(origin)
         self._log = Log(store, origin)
         self._begin()
@@ -66,6 +74,7 @@ class Audit:
         self._place = Place("", "")
         #: What did not fit -> where the log had been read to before it was looked at.
         self._suspects: dict[str, str] = {}
+        self._strange: dict[tuple[str, bytes], Finding] = {}
         self.looked = 0
 
     def _look_on(self) -> Iterator[None]:
@@ -89,7 +98,7 @@ class Audit:
             for jobs in self._pages(index):
                 self._suspect_unlisted(jobs)
                 yield
-        for jobs in _in_pages(self._told.bearing()):
+        for jobs in _in_pages([*self._told.bearing(), *self._also]):
             self._suspect_unlisted(jobs)
             yield
         yield from self._look_again()
@@ -124,10 +133,24 @@ class Audit:
             self._read_on()
             with redis_errors():
                 cursor, found = self._store.client.zscan(index, cursor, count=PAGE)
-            members = cast("list[tuple[bytes, float]]", found)
-            yield [read_text(member) for member, _ in members]
+            yield list(self._texts(index, cast("list[tuple[bytes, float]]", found)))
             if cursor == 0:
                 return
+
+    def _texts(self, index: str, members: list[tuple[bytes, float]]) -> Iterator[str]:
+        """The members as text. What is none is no name of a job, now or later: it needs no second look."""
+        for member, _ in members:
+            try:
+                yield member.decode()
+            except UnicodeDecodeError:
+                self._strange[index, member] = Finding(
+                    kind=GHOST,
+                    origin=self.origin,
+                    job="",
+                    text=f"{index} lists {member!r:.100}, which is no text",
+                    what=NOTHING,
+                    key=index,
+                )
 
     def _suspect_unlisted(self, jobs: Sequence[str]) -> None:
         """Those that something tells of, but `ids` does not: the walk through the records did not meet them."""
@@ -135,7 +158,7 @@ class Audit:
             return
         at = self._place.rev
         with redis_errors():
-            scores = self._store.client.zmscore(self._keys.ids, list(map(_member_of, jobs)))
+            scores = self._store.client.zmscore(self._keys.ids, list(map(member_of, jobs)))
         for job, score in zip(jobs, scores, strict=True):
             if score is None:
                 self._suspects.setdefault(job, at)
@@ -153,7 +176,8 @@ class Audit:
         while self._read_on():
             yield
         rev = self._place.rev
-        self.findings = [
+        self.findings = [*self._strange.values()]
+        self.findings += [
             replace(finding, rev=rev)
             for at, finding in found
             if not self._spoken_of(finding.job, at)
@@ -183,7 +207,7 @@ class Audit:
             pipe = self._store.client.pipeline(transaction=False)
             for job in jobs:
                 pipe.hgetall(keys.of_job(job).job)
-            pipe.zmscore(keys.ids, list(map(_member_of, jobs)))
+            pipe.zmscore(keys.ids, list(map(member_of, jobs)))
             for index in (keys.live, keys.done, keys.delayed, keys.ready):
                 pipe.zmscore(index, list(jobs))
             pipe.zmscore(keys.gone, list(jobs))
@@ -245,6 +269,6 @@ def _job_of(member: str) -> str:
     return f"{rest}{slash}{first}"
 
 
-def _member_of(job: str) -> str:
+def member_of(job: str) -> str:
     rest, slash, last = job.rpartition("/")
     return f"{last}{slash}{rest}"

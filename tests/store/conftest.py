@@ -11,6 +11,7 @@ from broker.rules.bounds import Bounds
 from broker.store.store import Store
 from broker.store.watch import Watcher
 from tests.store.readers import Desk
+from tests.store.shop import Shop
 from tests.store.story import Story
 from tests.store.twins import LedgerTwin, RedisTwin
 
@@ -57,6 +58,11 @@ def desk_on_each(request: pytest.FixtureRequest, namespace: str) -> Iterator[Des
         store = Store(fakeredis.FakeRedis(version=(7, 0)), namespace)
     yield Desk(store)
     store.close()
+
+
+@pytest.fixture
+def shop(store: Store) -> Shop:
+    return Shop(store).open()
 
 
 @pytest.fixture
