@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from broker.errors import BrokerError, Damaged
 from broker.roles.handoff import Handoff
-from broker.roles.lead import Lead
+from broker.roles.lead import Deposed, Lead
 from broker.roles.office import Office
 from broker.roles.plan import node_loads, plan_places
 from broker.roles.reading import read_each
@@ -81,7 +81,7 @@ class Dispatcher:
             if office.term != self._lead.term:
                 self._begin_term(office)
             return self._turn(office)
-        except _Deposed:
+        except Deposed:
             log.warning("another %s leads now: this one stands by", ROLE)
             self._leave_office()
             return 0
@@ -187,7 +187,7 @@ class Dispatcher:
         for place, answer in zip(places, answers, strict=True):
             known = office.load.get(place.key)
             if answer.rule == "stale_term":
-                raise _Deposed
+                raise Deposed
             if answer.outcome in (APPLIED, DUPLICATE) and known is not None:
                 record = replace(known, node=place.node, placed_at=now, rev=answer.rev)
                 office.load.put(place.key, record, now)
@@ -239,7 +239,3 @@ class Dispatcher:
 def _catch_up(office: Office, now: int) -> None:
     while not office.follow(now):
         pass
-
-
-class _Deposed(Exception):
-    """A later leader has written: this one's lease had run out unnoticed."""

@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from broker.errors import BrokerError, Damaged, Refused
 from broker.roles.complaints import Complaints
-from broker.roles.lead import Lead
+from broker.roles.lead import Deposed, Lead
 from broker.rules.bounds import Bounds
 from broker.rules.event import NUMBER_MAX, Prune
 from broker.rules.liveness import Budgets
@@ -71,7 +71,7 @@ class Janitor:
             if self._lead.term != self._term:
                 self._begin_term()
             return self._turn()
-        except _Deposed:
+        except Deposed:
             log.warning("another %s leads now: this one stands by", ROLE)
             self._lead.doubt()
             return 0
@@ -141,7 +141,7 @@ class Janitor:
                 if count < TRIM_MAX:
                     break
         except Refused:
-            raise _Deposed from None
+            raise Deposed from None
         except Damaged as error:
             self._complain(f"the log of {origin} cannot be cut: {error}")
         return gone
@@ -153,7 +153,7 @@ class Janitor:
             try:
                 rested += rest(self._store, origin, self._term, now - self._bounds.answers_ms_min)
             except Refused:
-                raise _Deposed from None
+                raise Deposed from None
             except Damaged as error:
                 self._complain(f"the origin {origin} cannot be let rest: {error}")
         return rested
@@ -180,7 +180,7 @@ class Janitor:
         pruned, errors = 0, []
         for aged, answer in zip(found.aged, answers, strict=True):
             if answer.rule == "stale_term":
-                raise _Deposed
+                raise Deposed
             if answer.outcome == APPLIED:
                 pruned += 1
             elif aged.ended:
@@ -216,7 +216,3 @@ class _Books:
     def __init__(self, store: Store, origin: str, bounds: Bounds) -> None:
         self.log = Log(store, origin)
         self.aged = AgedRecords(store, origin, bounds)
-
-
-class _Deposed(Exception):
-    """A later leader has written: this one's lease had run out unnoticed."""

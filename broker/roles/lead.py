@@ -15,6 +15,10 @@ from broker.store.lease import Lease, raise_term
 from broker.store.store import Store
 
 
+class Deposed(Exception):
+    """A later leader took over: this one's lease had run out unnoticed."""
+
+
 class Lead:
     """`hold()` before each turn, `raise_term(origin)` before a term's first write there. Both raise Unavailable."""
 
@@ -40,8 +44,14 @@ class Lead:
         return self.term
 
     def raise_term(self, origin: str) -> None:
-        """Have the origin refuse what an earlier leader may still write. Raises Damaged."""
+        """Have the origin refuse what an earlier leader may still write. Raises Deposed, Damaged.
+
+        Where it was born after a later leader had raised its term everywhere, nothing there tells of one: so it is
+        asked once more who leads, now that the origin is known. Whoever takes the lead after that finds it listed.
+        """
         if origin not in self._raised:
+            if self._lease.hold() != self.term:
+                raise Deposed
             raise_term(self._store, origin, self._role, self.term)
             self._raised.add(origin)
 
