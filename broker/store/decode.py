@@ -8,11 +8,13 @@ in the same order), and a record's field by field without a dict of texts in bet
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from broker.rules.entry import ENTRY_FIELDS, GONE_RULES, SIGHTINGS, Entry, read_entry
+from broker.rules.key import Key
 from broker.rules.record import FIELDS, INTEGERS, PROJECTION, Record
 from broker.rules.state import RUN
 
@@ -23,6 +25,8 @@ _NUMBERS = {name.encode(): name for name in FIELDS if name in INTEGERS}
 
 _IN_ORDER = [name.encode() for name in ENTRY_FIELDS]
 _LOGGED_NUMBERS = tuple(name for name in PROJECTION if name in INTEGERS)
+
+_log = logging.getLogger(__name__)
 
 
 def read_record(found: Mapping[bytes, bytes]) -> Record:
@@ -58,6 +62,15 @@ def read_logged(rev: bytes, flat: Sequence[bytes]) -> Entry:
         values["last_seen"] = int(at.partition("-")[0])
         values["submit_rev"] = at if event == "submit" else ""
     return Entry(at, event, job, rule, by, 0, Record(**values))
+
+
+def read_keys(of: Callable[[str, str], Key], origin: str, listed: Iterable[bytes]) -> Iterator[Key]:
+    """The jobs that an index names, read with `of`; what names none is passed over with a warning."""
+    for raw in listed:
+        try:
+            yield of(origin, raw.decode())
+        except ValueError:
+            _log.warning("an index of %s lists %r, which names no job", origin, raw[:100])
 
 
 def read_text(raw: bytes | None) -> str:

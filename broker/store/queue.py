@@ -6,6 +6,7 @@ from typing import cast
 
 from broker.rules.key import Key
 from broker.store.connection import redis_errors
+from broker.store.decode import read_keys
 from broker.store.store import Store
 
 #: How many jobs one step moves.
@@ -18,7 +19,7 @@ def ready(store: Store, origin: str, count: int) -> list[Key]:
         return []
     with redis_errors():
         members = store.client.zrange(store.keys.of(origin).ready, 0, count - 1)
-    return [Key.of_job(origin, job) for job in _texts(members)]
+    return list(read_keys(Key.of_job, origin, cast("list[bytes]", members)))
 
 
 def move_due(store: Store, origin: str, now: int) -> int:

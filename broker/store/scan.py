@@ -15,7 +15,7 @@ import redis
 from broker.rules.key import Key
 from broker.rules.record import Record
 from broker.store.connection import redis_errors
-from broker.store.decode import read_record
+from broker.store.decode import read_keys, read_record
 from broker.store.store import Store
 
 #: About how many records a page holds: one call of some milliseconds.
@@ -35,7 +35,7 @@ def scan(store: Store, origin: str) -> Iterator[dict[Key, Record]]:
         with redis_errors():
             cursor, found = store.client.zscan(keys.ids, cursor, count=PAGE)
             members = cast("list[tuple[bytes, float]]", found)
-            named = [Key.of_member(origin, member.decode()) for member, _ in members]
+            named = list(read_keys(Key.of_member, origin, (member for member, _ in members)))
             pipe = store.client.pipeline(transaction=False)
             for key in named:
                 pipe.hgetall(keys.of_job(key.job).job)

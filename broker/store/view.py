@@ -14,7 +14,7 @@ from broker.rules.key import NAME, Key, encode
 from broker.rules.record import Record
 from broker.rules.verdict import Answer
 from broker.store.connection import redis_errors
-from broker.store.decode import read_number, read_record, read_text
+from broker.store.decode import read_keys, read_number, read_record, read_text
 from broker.store.refusal import Refusal, read_refusal
 from broker.store.store import Store
 
@@ -208,7 +208,7 @@ class View:
         while True:
             with redis_errors():
                 page = cast("list[bytes]", self._store.client.zrangebylex(ids, low, high, 0, PAGE))
-            found += [Key.of_member(origin, member.decode()) for member in page]
+            found += read_keys(Key.of_member, origin, page)
             if len(page) < PAGE:
                 return found
             low = f"({page[-1].decode()}"

@@ -19,6 +19,8 @@ from broker.rules.audit import (
 from broker.rules.event import Prune, Remove, RemovePair
 from broker.store.audit import Audit
 from broker.store.log import Log
+from broker.store.queue import ready
+from broker.store.scan import scan
 from tests.store.readers import ORIGIN, key
 from tests.store.shop import run
 
@@ -299,3 +301,14 @@ def test_a_pruned_job_is_gone(shop):
     assert shop.found() == []
     shop.client.zadd(shop.keys.done, {key("ended").job: 5})
     assert [found[:3] for found in shop.found()] == [("ended", GHOST, UNLIST)]
+
+
+@pytest.mark.parametrize("member", [b"odd", b"ready/odd", b"a/b/%FF", b"\xff/a/b"])
+def test_what_an_index_lists_that_names_no_job_hides_no_other(shop, member):
+    """Until an auditor takes it out: listings, the dispatcher's row and broad removals go on without it."""
+    for index in (shop.keys.ids, shop.keys.ready):
+        shop.client.zadd(index, {member: 0})
+    listed = [key for page in scan(shop.store, ORIGIN) for key in page]
+    assert len(listed) == 9
+    assert ready(shop.store, ORIGIN, 10) == [key("ready")]
+    assert shop.view.shared(ORIGIN, "ready") == [key("ready")]
