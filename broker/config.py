@@ -16,7 +16,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -73,6 +73,17 @@ class Settings(BaseSettings):
     result_ttl_ms: int = Field(86_400_000, ge=1)
     budgets: Budgets = Budgets()
     bounds: Bounds = Bounds()
+
+    @field_validator("budgets", mode="before")
+    @classmethod
+    def _read_graces(cls, budgets: Any) -> Any:
+        """The environment gives a table as JSON: `BROKER_BUDGETS__GRACES='{"ollama": 30000}'`."""
+        if not (isinstance(budgets, dict) and isinstance(graces := budgets.get("graces"), str)):
+            return budgets
+        try:
+            return budgets | {"graces": json.loads(graces)}
+        except ValueError:
+            raise ValueError('graces is JSON, {"engine": milliseconds}') from None
 
     @classmethod
     def settings_customise_sources(

@@ -10,6 +10,7 @@ from broker.outcome import Listed
 from broker.rules.explain import Surroundings, what_next, when
 from broker.rules.key import Key
 from broker.store.refusal import Refusal
+from broker.store.standing import is_braked, standings
 
 if TYPE_CHECKING:
     from broker.catalog import Catalog
@@ -61,22 +62,24 @@ def explain(catalog: Catalog, key: Key) -> Why:
 def _surroundings(catalog: Catalog, key: Key, tombstone: int, *, suspect: bool) -> Surroundings:
     now = catalog.store.clock.now()
     nodes = catalog.fleet.nodes(now)
-    budget = catalog.config.budgets.suspect_ms
-    shut = frozenset(node.name for node in nodes if node.flag)
+    budgets = catalog.config.budgets
+    shut = {node.name for node in nodes if node.flag}
     fresh = [
         worker
         for node in nodes
         for worker in node.workers
-        if worker.engine == key.engine and worker.silent_ms <= budget
+        if worker.engine == key.engine and worker.silent_ms <= budgets.suspect_ms
     ]
     return Surroundings(
         now=now,
         suspect=suspect,
         offering=frozenset(worker.node for worker in fresh),
-        shut=shut,
+        nodes=standings(nodes, budgets),
         free=sum(not worker.job and worker.node not in shut for worker in fresh),
         models={node.name: node.models for node in nodes},
         tombstone=tombstone,
         horizon=catalog.view.horizon(key.origin),
-        budgets=catalog.config.budgets,
+        braked=is_braked(nodes, budgets),
+        stale=catalog.view.promises([key.origin]).get(key.origin),
+        budgets=budgets,
     )

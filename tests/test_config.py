@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pwd
+import re
 from pathlib import Path
 
 import pytest
 
 from broker import Misconfigured, engines, settings
 from broker.rules.bounds import Bounds
+from broker.rules.liveness import Budgets
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +86,32 @@ def test_a_bound_that_is_none_is_told_in_one_line(
 ) -> None:
     monkeypatch.setenv(f"BROKER_BOUNDS__{bound}", value)
     with pytest.raises(Misconfigured, match=f"^{says}$"):
+        settings()
+
+
+def test_an_engine_may_have_a_grace_of_its_own(
+    nowhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (nowhere / "broker.toml").write_text("[broker.budgets.graces]\nllama = 30000\n")
+    budgets = settings().budgets
+    assert (budgets.grace_of("llama"), budgets.grace_of("echo")) == (30_000, budgets.grace_ms)
+    monkeypatch.setenv("BROKER_BUDGETS__GRACES", '{"echo": 5}')
+    assert settings().budgets == Budgets(graces={"echo": 5})
+
+
+@pytest.mark.parametrize(
+    "name,value,says",
+    [
+        ("GRACES", "echo=5", 'setting budgets: graces is JSON, {"engine": milliseconds}'),
+        ("GRACES", '{"echo": -5}', "setting budgets: graces.echo is a number of at least 0"),
+        ("GUESS_MS", "-5", "setting budgets: guess_ms is a number of at least 0"),
+    ],
+)
+def test_a_budget_that_is_none_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str
+) -> None:
+    monkeypatch.setenv(f"BROKER_BUDGETS__{name}", value)
+    with pytest.raises(Misconfigured, match=f"^{re.escape(says)}$"):
         settings()
 
 

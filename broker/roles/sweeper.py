@@ -17,15 +17,16 @@ from dataclasses import replace
 from broker.errors import BrokerError, Damaged
 from broker.roles.complaints import Complaints
 from broker.roles.handoff import Handoff
-from broker.roles.lead import Lead
+from broker.roles.lead import Deposed, Lead
 from broker.roles.reading import read_each
 from broker.roles.watchlist import Watchlist
 from broker.rules.liveness import Budgets
-from broker.rules.sweep import DEAD, Around, Judgement, Standing, in_doubt, judge
+from broker.rules.sweep import Around, Judgement, judge
 from broker.rules.verdict import APPLIED, DUPLICATE
 from broker.store.connection import run_id
 from broker.store.log import CHUNK_MAX
-from broker.store.nodes import Nodes, NodeSeen
+from broker.store.nodes import Nodes
+from broker.store.standing import is_braked, standings
 from broker.store.store import Store
 from broker.store.view import View
 from broker.store.watch import Watcher
@@ -75,13 +76,14 @@ class Sweeper:
 
     def step(self) -> int:
         """One turn: how much was done, at least 1 where the next is to come at once; 0 too if another leads."""
+        begun = self._here()
         try:
             if not self._lead.hold():
                 return 0
             if self._lead.term != self._around.term:
                 self._begin_term()
-            return self._turn(self._watcher or self._open_watcher())
-        except _Deposed:
+            return self._turn(self._watcher or self._open_watcher(), begun)
+        except Deposed:
             log.warning("another %s leads now: this one stands by", ROLE)
             self._stand_by()
             return 0
@@ -123,9 +125,8 @@ class Sweeper:
 
     # --- one turn -----------------------------------------------------------------------------------------------
 
-    def _turn(self, watcher: Watcher) -> int:
+    def _turn(self, watcher: Watcher, begun: float) -> int:
         is_whole = self._follow(watcher)
-        begun = self._here()
         self._around = replace(self._around, now=self._store.clock.now())
         self._look_at_server()
         self._look_at_fleet()
@@ -134,7 +135,7 @@ class Sweeper:
         if self._is_braked or self._here() < self._quiet_until:
             return done or int(not is_whole)
         looked, events = self._look_at_jobs()
-        if self._here() - begun > self._budgets.beat_ms / 1000:
+        if self._here() - begun > self._budgets.suspect_ms / 1000:
             self._listen()  # whatever kept the answers from us may have kept beats from Redis
             return 1
         done += self._say(events)
@@ -166,31 +167,15 @@ class Sweeper:
             return
         self._fleet_due = here + self._fleet_seconds
         fleet = self._nodes.nodes(self._around.now)
-        silences = [
-            worker.silent_ms for node in fleet if node.flag != DEAD for worker in node.workers
-        ]
-        is_braked = in_doubt(silences, self._budgets)
-        if is_braked != self._is_braked:
-            self._is_braked = is_braked
-            what = (
-                "fell silent together: nobody is judged" if is_braked else "are heard or given up"
-            )
+        braked, nodes = is_braked(fleet, self._budgets), standings(fleet, self._budgets)
+        if braked != self._is_braked:
+            self._is_braked = braked
+            what = "fell silent together: nobody is judged" if braked else "are heard or given up"
             log.warning("most workers %s", what)
-        before, self._around = (
-            self._around,
-            replace(self._around, nodes={seen.name: self._standing(seen) for seen in fleet}),
-        )
-        names = before.nodes.keys() | self._around.nodes.keys()
+        before, self._around = self._around, replace(self._around, nodes=nodes)
+        names = before.nodes.keys() | nodes.keys()
         changed = [name for name in names if before.node(name) != self._around.node(name)]
         self._jobs.review(changed, self._around)
-
-    def _standing(self, seen: NodeSeen) -> Standing:
-        is_silent = seen.beaten_at > 0 and seen.silent_ms >= self._budgets.guess_ms
-        return Standing(
-            silent_since=seen.beaten_at if is_silent else 0,
-            has_left=is_silent and not seen.workers,
-            flag=seen.flag,
-        )
 
     def _look_at_promises(self, watcher: Watcher) -> None:
         here = self._here()
@@ -245,7 +230,7 @@ class Sweeper:
                 continue
             for event, answer in zip(said, answers, strict=True):
                 if answer.rule == "stale_term":
-                    raise _Deposed
+                    raise Deposed
                 if answer.outcome == "error":
                     self._complain(f"{event.key} cannot be judged: {answer.rule}")
                 elif answer.outcome in (APPLIED, DUPLICATE):
@@ -254,7 +239,3 @@ class Sweeper:
                 else:
                     log.info("%s: the %s was refused: %s", event.key, event.kind, answer.rule)
         return done
-
-
-class _Deposed(Exception):
-    """A later leader has written: this one's lease had run out unnoticed."""

@@ -5,6 +5,7 @@ Pure like the rest of the rules: what the sentences depend on beside the record 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -13,6 +14,7 @@ from broker.rules.key import Key
 from broker.rules.liveness import Budgets
 from broker.rules.record import REPORTED, Record
 from broker.rules.state import CANCELLED, COMPLETED, QUEUED, REMOVE, RUN
+from broker.rules.sweep import NEVER, Around, Standing, due_at, is_watched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,27 +24,50 @@ class Surroundings:
     now: int
     suspect: bool = False  #: whether it is shown as `running?`
     offering: frozenset[str] = frozenset()  #: nodes with a living worker for its engine
-    shut: frozenset[str] = frozenset()  #: nodes that are drained or declared dead
+    nodes: Mapping[str, Standing] = field(default_factory=dict)  #: how each stands
     free: int | None = None  #: slots of its engine that nothing holds, where that is known
     models: dict[str, frozenset[str]] = field(default_factory=dict)  #: of nodes that tell theirs
     tombstone: int = 0  #: the newest generation that was removed, 0 = none known
     horizon: int = 0  #: of its origin: up to there nothing that is not known is taken, 0 = all is
+    braked: bool = False  #: whether most workers fell silent together, so that nobody is judged
+    stale: int | None = None  #: how long its origin promised to be silent at most; None: it did not
     budgets: Budgets = field(default_factory=Budgets)
+
+    @property
+    def shut(self) -> frozenset[str]:
+        """The nodes that are drained or declared dead."""
+        return frozenset(name for name, node in self.nodes.items() if node.flag)
+
+    def judged_at(self, key: Key, record: Record) -> int:
+        """From when on a sweep judges the job, unless something moves before."""
+        stale = {} if self.stale is None else {key.origin: self.stale}
+        around = Around(now=self.now, term=0, budgets=self.budgets, nodes=self.nodes, stale=stale)
+        return due_at(key, record, around)
 
 
 def what_next(key: Key, record: Record | None, around: Surroundings) -> list[str]:
     """What would change the state of this job, the most likely first."""
     if record is None:
         return _absent(around)
+    said = _of_record(key, record, around)
+    if around.braked and is_watched(record) and around.judged_at(key, record) <= around.now:
+        brake = _seconds(around.budgets.brake_ms)
+        said.append(
+            f"Most workers fell silent together: until they are heard, or for {brake}, nobody is judged."
+        )
+    return said
+
+
+def _of_record(key: Key, record: Record, around: Surroundings) -> list[str]:
     if record.kind == REPORTED:
         return _reported(key, record, around)
     if record.ended:
         return _ended(key, record)
     if record.inferred:
-        return _guessed(record, around)
+        return _guessed(key, record, around)
     if record.state == QUEUED:
         return _queued(key, record, around)
-    return _running(record, around)
+    return _running(key, record, around)
 
 
 def _absent(around: Surroundings) -> list[str]:
@@ -68,16 +93,41 @@ def _reported(key: Key, record: Record, around: Surroundings) -> list[str]:
         said.append("Without one it stays a guess until it is pruned.")
     else:
         said.append(f"The next report of {origin}: a higher seq, or without numbers a higher rank.")
-    if around.suspect:
-        said.append(f"Nobody has spoken of it since {when(record.last_seen)}, hence the doubt.")
+        said += _silence(key, record, around)
     if record.desired != RUN:
         said.append(f"Somebody asked to {record.desired} it: that is for {origin} to carry out.")
     return said
 
 
+def _silence(key: Key, record: Record, around: Surroundings) -> list[str]:
+    """What the silence about a reported job leads to."""
+    at = around.judged_at(key, record)
+    if at < NEVER:
+        said = [f"Without one {_from(at, around)} a sweep guesses that it failed."]
+    else:
+        said = [
+            f"{key.origin} never promised to go on speaking of it: its silence alone leads to no guess."
+        ]
+    if around.suspect:
+        said.insert(0, f"Nobody has spoken of it since {when(record.last_seen)}, hence the doubt.")
+    gone = {record.node, key.origin} & {
+        name for name, node in around.nodes.items() if node.is_offline
+    }
+    return said + [f"Node {name} counts as offline." for name in sorted(gone)]
+
+
+def _from(at: int, around: Surroundings) -> str:
+    """From when on a sweep judges, in words."""
+    if at > around.now:
+        return f"by {when(at)}"
+    if around.braked:
+        return "once sweeps judge again"
+    return "in the next seconds"
+
+
 def _queued(key: Key, record: Record, around: Surroundings) -> list[str]:
     if record.node:
-        return _placed(record, around)
+        return _placed(key, record, around)
     if record.due > around.now:
         return [
             f"It waits until {when(record.due)} ({_seconds(record.due - around.now)}), then for a free slot."
@@ -112,17 +162,22 @@ def _place(key: Key, record: Record, around: Surroundings) -> list[str]:
     ]
 
 
-def _placed(record: Record, around: Surroundings) -> list[str]:
-    due = record.placed_at + around.budgets.start_ms
-    said = [
-        f"A worker on {record.node} starts it; if none did by {when(due)}, it is taken back and placed anew."
-    ]
-    if record.node in around.shut:
-        said.append(f"{record.node} is drained or dead: it is taken back from there.")
-    return said
+def _placed(key: Key, record: Record, around: Surroundings) -> list[str]:
+    node, due = record.node, around.judged_at(key, record)
+    if due > around.now:
+        return [
+            f"A worker on {node} starts it; if none did by {when(due)}, it is taken back and placed anew."
+        ]
+    if node in around.shut:
+        why = f"Node {node} is drained or dead"
+    elif due == record.placed_at:
+        why = f"Node {node} went offline"
+    else:
+        why = f"No worker on {node} started it by {when(due)}"
+    return [f"{why}: a sweep takes it back, and it is placed anew."]
 
 
-def _running(record: Record, around: Surroundings) -> list[str]:
+def _running(key: Key, record: Record, around: Surroundings) -> list[str]:
     stop = _seconds(around.budgets.beat_ms + around.budgets.stop_ms)
     said = []
     if record.desired != RUN:
@@ -135,20 +190,24 @@ def _running(record: Record, around: Surroundings) -> list[str]:
         said.append("`broker cancel` asks it to stop.")
     if around.suspect:
         silence = f"Its worker has been silent since {when(record.last_seen)}"
-        said.insert(0, f"{silence}: soon a sweep guesses that it failed.")
+        until = _from(around.judged_at(key, record), around)
+        said.insert(0, f"{silence}: without a beat {until} a sweep guesses that it failed.")
     return said
 
 
-def _guessed(record: Record, around: Surroundings) -> list[str]:
-    until = record.guessed_at + around.budgets.grace_ms
+def _guessed(key: Key, record: Record, around: Surroundings) -> list[str]:
     said = [f"{_capital(record.state)} is only a guess: its worker's own word replaces it."]
+    until = _from(around.judged_at(key, record), around)
+    if record.last_seen > record.guessed_at:
+        heard = f"It was heard of at {when(record.last_seen)}, after the guess"
+        return [*said, f"{heard}: without a further beat {until} a sweep guesses anew."]
     against = _against_another_try(record)
     ends = CANCELLED if record.desired != RUN else "failed"
     if against:
-        said.append(f"Without one, after {when(until)}, it is {ends} for good: {against}.")
+        said.append(f"Without one {until} it is {ends} for good: {against}.")
     else:
         again = f"queued again for try {record.tries + 1} of {record.attempts}"
-        said.append(f"Without one, after {when(until)}, it is {again}.")
+        said.append(f"Without one {until} it is {again}.")
     return said
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
+from broker.errors import Invalid
 from broker.rules.record import REPORTED, Record
 from broker.rules.state import RUNNING
 
@@ -22,6 +23,13 @@ class Budgets:
     stale_ms: int = 300_000  #: a reported job nobody speaks of
     brake_ms: int = 60_000  #: how long a fleet-wide silence stays unjudged
     graces: Mapping[str, int] = field(default_factory=dict)  #: engine -> its own `grace_ms`
+
+    def __post_init__(self) -> None:
+        told = {field.name: getattr(self, field.name) for field in fields(self)}
+        told |= {f"graces.{engine}": ms for engine, ms in told.pop("graces").items()}
+        for name, ms in told.items():
+            if ms < 0:
+                raise Invalid(f"{name} is a number of at least 0")
 
     def grace_of(self, engine: str) -> int:
         """How long a guess stands before the job is requeued or lost."""

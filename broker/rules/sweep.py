@@ -37,6 +37,14 @@ class Standing(NamedTuple):
     )
     flag: str = ""  #: the operator's word
 
+    @classmethod
+    def of(
+        cls, beaten_at: int, silent_ms: int, has_workers: bool, flag: str, budgets: Budgets
+    ) -> Standing:
+        """By its last beat (0 = none is known) and by whether any worker is listed that did not say farewell."""
+        is_silent = beaten_at > 0 and silent_ms >= budgets.guess_ms
+        return cls(beaten_at if is_silent else 0, is_silent and not has_workers, flag)
+
     @property
     def is_offline(self) -> bool:
         """Whether whatever runs there counts as gone."""

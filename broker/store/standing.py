@@ -1,0 +1,25 @@
+"""What the newest beats mean to a sweep: how each node stands, and whether anybody may be judged by them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker.rules.liveness import Budgets
+from broker.rules.sweep import DEAD, Standing, in_doubt
+from broker.store.nodes import NodeSeen
+
+
+def standings(nodes: Iterable[NodeSeen], budgets: Budgets) -> dict[str, Standing]:
+    """How each node stands, by name."""
+    return {
+        node.name: Standing.of(
+            node.beaten_at, node.silent_ms, bool(node.workers), node.flag, budgets
+        )
+        for node in nodes
+    }
+
+
+def is_braked(nodes: Iterable[NodeSeen], budgets: Budgets) -> bool:
+    """Whether most workers fell silent together, but for those of nodes that the operator calls dead."""
+    counted = [worker for node in nodes if node.flag != DEAD for worker in node.workers]
+    return in_doubt([worker.silent_ms for worker in counted], budgets)
