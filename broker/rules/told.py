@@ -43,10 +43,11 @@ class Told:
             self._words[entry.job] = self._word(entry)
 
     def _word(self, entry: Entry) -> Word:
-        before, told = self._words.get(entry.job), entry.record
-        if told is not None and before is not None and before.record is not None:
-            told = carry(before.record, told, entry.rev)
-        return Word(entry.rev, told)
+        if entry.record is None:
+            return Word(entry.rev, None)
+        before = self._words.get(entry.job)
+        held = before.record if before else None
+        return Word(entry.rev, carry(held, entry.record, entry.rev))
 
     def of(self, job: str, held: Record | None) -> Word | None:
         """The newest word on a job; None where there is none.

@@ -6,7 +6,7 @@ import pytest
 
 from broker.errors import Gone, Unavailable
 from broker.rules.audit import NOTHING, RELIST, STUCK
-from broker.rules.event import Remove
+from broker.rules.event import Remove, RemovePair
 from broker.store.audit import LOOKS_MAX, Audit
 from broker.store.log import Log
 from broker.store.queue import move_due
@@ -93,6 +93,15 @@ def test_what_was_damaged_between_the_looks_is_no_finding_yet(shop):
     shop.client.hset(shop.name("live"), "node", "n9")
     assert run(audit).findings == []
     assert [found[0] for found in shop.found()] == ["live"]
+
+
+def test_a_removal_of_its_pair_speaks_of_a_job_as_well(shop):
+    """It finds no record, so it writes no entry of the job's own: what was missing must not be restored after it."""
+    shop.client.delete(shop.name("live"))
+    assert [found[0] for found in shop.found()] == ["live"]
+    audit = stepped(shop, whole(shop) - 1)
+    shop.say(RemovePair(origin=ORIGIN, id="live"))
+    assert run(audit).findings == []
 
 
 def test_what_was_mended_between_the_looks_is_no_finding(shop):
