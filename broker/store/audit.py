@@ -58,6 +58,7 @@ class Audit:
         self._store = store
         self._budgets = budgets or Budgets()
         self._also = also
+        self._also = also
         self._keys = store.keys.of(origin)
         self._log = Log(store, origin)
         self._begin()
@@ -270,5 +271,6 @@ def _job_of(member: str) -> str:
 
 
 def member_of(job: str) -> str:
+    """How `ids` lists the job `engine/run/id`, or whatever text stands in its place."""
     rest, slash, last = job.rpartition("/")
     return f"{last}{slash}{rest}"

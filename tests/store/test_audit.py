@@ -280,6 +280,17 @@ def test_a_record_that_cannot_be_read_is_named(shop, field, value):
     assert (finding.kind, finding.what, finding.damaged) == (DRIFT, UNLIST, True)
 
 
+def test_a_record_that_nothing_tells_of_is_found_by_whoever_names_it(shop):
+    shop.cut()
+    for index in (shop.keys.ids, shop.keys.live):
+        shop.client.delete(index)
+    assert key("live").job not in [finding.job for finding in shop.audit()]
+    audit = run(Audit(shop.store, ORIGIN, also=[key("live").job, key("nobody").job]))
+    [finding] = [finding for finding in audit.findings if finding.job == key("live").job]
+    assert (finding.kind, finding.what) == (MISSING, RELIST)
+    assert key("nobody").job not in [finding.job for finding in audit.findings]
+
+
 def test_a_key_of_a_wrong_type_in_the_place_of_a_record_is_named(shop):
     shop.client.delete(shop.name("live"))
     shop.client.set(shop.name("live"), "x")
