@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker.roles.announcer import Announcer
+from broker.roles.auditor import Auditor
 from broker.roles.dispatcher import Dispatcher
 from broker.roles.janitor import Janitor
 from broker.roles.loop import Loop
@@ -22,6 +23,8 @@ from broker.store.store import Store
 ANNOUNCER_SECONDS = 1.0
 #: How often the sweeper looks who fell silent.
 SWEEPER_SECONDS = 0.25
+#: How long the auditor rests between two pieces: nothing is urgent, and the others share its process.
+AUDITOR_SECONDS = 0.05
 #: How long a role may take to end its last step; what Redis still owes it then is given up.
 END_SECONDS_MAX = 15.0
 
@@ -45,10 +48,12 @@ def roles(store: Store, budgets: Budgets, bounds: Bounds, trust_dir: Path | None
     dispatcher = Dispatcher(store, budgets=budgets)
     janitor = Janitor(store, bounds=bounds, budgets=budgets)
     sweeper = Sweeper(store, budgets=budgets)
+    auditor = Auditor(store, bounds=bounds, budgets=budgets)
     led = [
         Role("dispatcher", dispatcher.step, dispatcher.close, dispatcher.bell),
         Role("janitor", janitor.step, janitor.close),
         Role("sweeper", sweeper.step, sweeper.close, pace_seconds=SWEEPER_SECONDS),
+        Role("auditor", auditor.step, auditor.close, pace_seconds=AUDITOR_SECONDS),
     ]
     if trust_dir is None:
         return led

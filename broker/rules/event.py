@@ -48,6 +48,7 @@ class Remove:
     key: Key
     removed_at: int = 0
     force: bool = False
+    rev: str = ""  #: only the record that was read at this rev; empty: whatever stands
     event_id: str = ""
     by: str = ""
 

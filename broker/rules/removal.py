@@ -19,6 +19,8 @@ def merge_remove(record: Record | None, event: Remove, scene: Scene) -> Verdict:
     """Decide the removal of one identity."""
     if not valid_removal(event, scene.now):
         return refused("invalid", record)
+    if event.rev and (record is None or record.rev != event.rev):
+        return refused("guess_outdated", record)
     if record is None:
         if scene.exact and scene.exact >= event.removed_at:
             return duplicate("seen", None)

@@ -6,10 +6,43 @@ origin. A comment gives type and bound.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker.errors import Invalid
 from broker.rules.key import Key
+
+#: What Redis calls the type behind each name: of the fleet, of an origin, and of those that a name follows.
+FLEET_TYPES = {
+    "origins": "hash", "nodeflags": "hash", "nodes": "zset", "workers": "zset", "groups": "hash",
+    "audit": "hash", "repairs": "stream",
+}  # fmt: skip
+NAMED_FLEET_TYPES = {"node": "hash", "worker": "hash", "leader": "string", "term": "string"}
+ORIGIN_TYPES = {
+    "log": "stream", "meta": "hash", "live": "zset", "done": "zset", "ready": "zset", "delayed": "zset",
+    "ids": "zset", "gone": "zset", "seen": "hash", "seen:old": "hash", "trust": "stream",
+}  # fmt: skip
+NAMED_ORIGIN_TYPES = {
+    "sub": "hash", "parked": "stream",
+    "job": "hash", "spec": "string", "result": "string", "out": "stream", "refused": "list",
+}  # fmt: skip
+
+_DAMAGED = ":damaged"
+
+
+class Named(NamedTuple):
+    """A key by its name: whose it is (empty: the fleet's), what it is, of whom or what, and its type."""
+
+    origin: str
+    what: str
+    rest: str
+    type: str
+
+
+def aside(name: str) -> str:
+    """Any type: what stood at a key of ours and was of another type; 24 h."""
+    return name + _DAMAGED
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +89,36 @@ class Keys:
     def groups(self) -> str:
         """Hash: group -> ms when a member last looked; forgotten with the group, 7 days after."""
         return f"{self.namespace}:groups"
+
+    @property
+    def audit(self) -> str:
+        """Hash: what the auditor's newest whole round found, and when."""
+        return f"{self.namespace}:audit"
+
+    @property
+    def repairs(self) -> str:
+        """Stream: what the auditor mended; 1,000."""
+        return f"{self.namespace}:repairs"
+
+    @property
+    def fixed(self) -> list[str]:
+        """The keys of the fleet that no name follows."""
+        return [f"{self.namespace}:{what}" for what in FLEET_TYPES]
+
+    def read(self, name: str) -> Named | None:
+        """What a key is by its name; None where it is none of ours, or was set aside."""
+        space = f"{self.namespace}:"
+        tail = name.removeprefix(space)
+        if tail == name or name.endswith(_DAMAGED):
+            return None
+        origin, fixed, named = "", FLEET_TYPES, NAMED_FLEET_TYPES
+        if tail.startswith("{"):
+            origin, _, tail = tail[1:].partition("}:")
+            fixed, named = ORIGIN_TYPES, NAMED_ORIGIN_TYPES
+        if tail in fixed:
+            return Named(origin, tail, "", fixed[tail])
+        what, _, rest = tail.partition(":")
+        return Named(origin, what, rest, named[what]) if rest and what in named else None
 
     def trust(self, node: str) -> str:
         """Stream: announcements of that node's trust store; 10,000."""
@@ -149,6 +212,11 @@ class OriginKeys:
             self.log, self.meta, self.live, self.done, self.ready,
             self.delayed, self.ids, self.gone, self.seen, self.seen_old,
         ]  # fmt: skip
+
+    def fixed(self, groups: Iterable[str]) -> list[str]:
+        """The keys of the origin that hold no single job: what all its jobs, and these groups, stand on."""
+        own = [f"{self.prefix}:{what}" for what in ORIGIN_TYPES]
+        return own + [key for group in groups for key in (self.sub(group), self.parked(group))]
 
     def of_job(self, job: str) -> JobKeys:
         """The keys of one job, by `engine/run/id`."""

@@ -7,7 +7,14 @@ leader's writes carries it, and the scripts refuse a lower one than they have se
 
 from __future__ import annotations
 
+from typing import cast
+
+from broker.store.connection import redis_errors
+from broker.store.decode import read_number
 from broker.store.store import Store
+
+#: The roles of which one process leads.
+LED_ROLES = ("auditor", "dispatcher", "janitor", "sweeper")
 
 
 class Lease:
@@ -35,3 +42,17 @@ class Lease:
 def raise_term(store: Store, origin: str, role: str, term: int) -> None:
     """Have the origin refuse every lower term of the role: a new leader's first act, before its first write there."""
     store.scripts.run("raise_term", [store.keys.of(origin).meta], [f"term:{role}", term])
+
+
+def fence(store: Store, origin: str) -> None:
+    """Have the origin refuse every term but each role's newest: it may have lost what it knew of them.
+
+    Raises Unavailable, Damaged.
+    """
+    with redis_errors():
+        told = store.client.mget(map(store.keys.term, LED_ROLES))
+    for role, term in zip(
+        LED_ROLES, map(read_number, cast("list[bytes | None]", told)), strict=True
+    ):
+        if term:
+            raise_term(store, origin, role, term)

@@ -160,7 +160,8 @@ def make_event(step, record, now, sent):
     removed_at = (0, 0, 0, 1000, 2000, known.created_at, known.created_at - 1, now)
     removed_at += (NOW, -1, now + AHEAD_MS_MAX + 1, NUMBER_MAX + 1)
     if kind == "remove":
-        return Remove(**told, removed_at=removed_at[c], force=a == 0)
+        as_seen = rev if b % 3 == 0 else ""
+        return Remove(**told, removed_at=removed_at[c], force=a == 0, rev=as_seen)
     if kind == "pair":
         del told["key"]
         return pair(key.id, **told, removed_at=removed_at[c], force=a == 0)

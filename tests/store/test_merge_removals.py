@@ -116,6 +116,22 @@ def test_a_reported_job_goes_at_once(story, form):
     assert story.record() is None
 
 
+def test_a_removal_that_names_a_rev_takes_that_record_and_no_other(story):
+    story.report("queued")
+    as_seen = story.record().rev
+    story.report("running")
+    assert story.remove(rev=as_seen, force=True) == "refused guess_outdated"
+    assert story.record().state == "running"
+    assert story.remove(rev=story.record().rev, force=True) == "applied removed"
+    assert story.record() is None
+
+
+def test_where_that_record_is_gone_it_leaves_no_tombstone(story):
+    story.report("running", key=key("8"))
+    assert story.remove(rev=story.record(key("8")).rev) == "refused guess_outdated"
+    assert story.report("running") == "applied first_sighting"
+
+
 @either_form
 def test_a_guess_of_a_reported_job_goes_at_once(story, form):
     story.report("running")

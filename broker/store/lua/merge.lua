@@ -43,7 +43,7 @@ local RESULT_TTL_MS = ARGV[7]
 local ARGUMENTS = {
   report = {'created_at', 'state', 'node', 'seq', 'started_at', 'completed_at', 'error', 'model', 'requester',
     'resync', 'stale_after', 'extras', 'full', 'event_id', 'by'},
-  remove = {'removed_at', 'force', 'event_id', 'by'},
+  remove = {'removed_at', 'force', 'rev', 'event_id', 'by'},
   remove_pair = {'removed_at', 'force', 'event_id', 'by'},
   submit = {'created_at', 'digest', 'attempts', 'priority', 'timeout', 'at_most_once', 'due', 'model', 'requester',
     'retry_of', 'spec', 'event_id', 'by'},
@@ -68,6 +68,7 @@ local ROLE = {
 
 --- @include "record"
 --- @include "books"
+--- @include "index"
 --- @include "refusals"
 --- @include "blobs"
 --- @include "report"

@@ -24,6 +24,7 @@ end
 local function merge_remove(record, event)
   local removed_at = valid_removal(event)
   if not removed_at then return 'refused', 'invalid' end
+  if event.rev ~= '' and not (record and record.rev == event.rev) then return 'refused', 'guess_outdated' end
   if not record then
     local exact = tombstones(event.job)
     if exact > 0 and exact >= removed_at then return 'duplicate', 'seen' end

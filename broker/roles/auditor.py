@@ -1,0 +1,240 @@
+"""Holds what the broker keeps against itself, mends what does not fit, and says so: a healthy fleet has gauges of 0.
+
+One auditor leads, others stand by. Every few seconds it looks at the keys that everybody stands on, and every minute it
+goes round the whole: all keys of the namespace, then the books of each origin. A step reads a bounded piece, or mends a
+bounded number of findings, each in one step of Redis that does nothing where the job moved meanwhile.
+
+What it finds is somebody's mistake: of a program, of a hand, of a server that lost something. So it is told, in the log
+of the process and in `broker:repairs`, and not only mended.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from broker.errors import BrokerError, Damaged, Refused
+from broker.roles.complaints import Complaints
+from broker.roles.inspection import Inspection, Pieces
+from broker.roles.lead import Lead
+from broker.rules.audit import DRIFT, GHOST, MISSING, NOTHING, SET_ASIDE, STUCK, Finding
+from broker.rules.bounds import Bounds
+from broker.rules.liveness import Budgets
+from broker.store.audited import REPAIRS_MAX, Audited, AuditSeen, Repair
+from broker.store.lease import fence
+from broker.store.repair import Mender
+from broker.store.store import Store
+from broker.store.typed import find_wrong
+from broker.store.view import View
+
+ROLE = "auditor"
+
+#: A round begins so many seconds after the last one began, and a look at the keys that everybody stands on after that
+#: one ended.
+ROUND_SECONDS = 60.0
+KEYS_SECONDS = 5.0
+#: How many findings one step mends.
+REPAIRS_A_STEP = 100
+#: How many findings of one round are told one by one in the program's own log.
+TOLD_MAX = 20
+
+_REPAIRED, _UNREAD = "repaired", "unread"
+
+log = logging.getLogger(__name__)
+
+
+class Auditor:
+    """`step()` does one bounded piece. It gives 0, for nothing is urgent, but where findings wait to be mended."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        budgets: Budgets | None = None,
+        bounds: Bounds | None = None,
+        round_seconds: float = ROUND_SECONDS,
+        keys_seconds: float = KEYS_SECONDS,
+    ) -> None:
+        self._store = store
+        self._view = View(store)
+        self._inspection = Inspection(store, budgets or Budgets())
+        self._audited = Audited(store)
+        self._mender = Mender(store, bounds)
+        self._lead = Lead(store, ROLE, (budgets or Budgets()).guess_ms)
+        self._complain = Complaints().tell
+        self._round_seconds = round_seconds
+        self._keys_seconds = keys_seconds
+        #: What was mended, but is not yet told in `broker:repairs`.
+        self._untold: deque[Repair] = deque(maxlen=REPAIRS_MAX)
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """What was read under another term is worth nothing."""
+        self._term = 0
+        self._round_due = self._keys_due = self._begun = 0.0
+        self._keys: Pieces | None = None
+        self._round: Pieces | None = None
+        self._is_urgent = False
+        self._findings: deque[Finding] = deque()
+        self._tally: Counter[str] = Counter()
+        self._told = 0  # findings of this round that were told one by one
+
+    # --- the role -------------------------------------------------------------------------------------------------
+
+    def step(self) -> int:
+        """One piece: how much was mended, at least 1 where more waits to be; 0 too if another leads."""
+        try:
+            if not self._hold():
+                self._begin_anew()
+                return 0
+            if self._lead.term != self._term:
+                self._begin_term()
+            return self._turn()
+        except _Deposed:
+            log.warning("another %s leads now: this one stands by", ROLE)
+            self._lead.doubt()
+            self._begin_anew()
+            return 0
+
+    def close(self) -> None:
+        """Give the lead to another one at once."""
+        try:
+            self._lead.release()
+        except BrokerError as error:
+            log.info("the lease of the %s runs out by itself: %s", ROLE, error)
+
+    def _hold(self) -> int:
+        """Take or renew the lead. Where its own keys are of a wrong type, nobody else would set them aside."""
+        try:
+            return self._lead.hold()
+        except Damaged:
+            keys = self._store.keys
+            found = find_wrong(self._store, [keys.leader(ROLE), keys.term(ROLE)])
+            if not sum(map(self._mend, found)):
+                raise
+            return self._lead.hold()
+
+    def _begin_term(self) -> None:
+        """Fence every origin: one that was frozen as the leader must not mend when it wakes."""
+        self._begin_anew()
+        with suppress(Damaged):  # each is fenced once more before its books are looked through
+            for origin in self._view.origins():
+                with suppress(Damaged):
+                    self._lead.raise_term(origin)
+        self._term = self._lead.term
+
+    # --- one turn -------------------------------------------------------------------------------------------------
+
+    def _turn(self) -> int:
+        self._tell_repairs()
+        if self._findings:
+            return self._mend_some()
+        here = time.monotonic()
+        if self._round is None and (self._is_urgent or here >= self._round_due):
+            self._is_urgent, self._begun = False, here
+            self._round = self._inspection.of_everything()
+        if self._keys is None and here >= self._keys_due:
+            self._keys = self._inspection.of_keys()
+        if self._keys and not self._go_on(self._keys):
+            self._keys, self._keys_due = None, here + self._keys_seconds
+        if self._round and not self._findings and not self._go_on(self._round):
+            self._end_round()
+        return int(bool(self._findings))
+
+    def _go_on(self, pieces: Pieces) -> bool:
+        """Look at the next piece; False where there is none."""
+        piece = next(pieces, None)
+        if isinstance(piece, BrokerError):
+            self._tally[_UNREAD] += 1
+            if not isinstance(piece, Damaged):
+                raise piece
+            self._complain(f"a part of what is kept cannot be looked through: {piece}")
+            self._keys_due = 0.0
+        for finding in piece if isinstance(piece, list) else ():
+            self._tally[finding.kind] += 1
+            if finding.what == NOTHING:
+                self._tell("found", finding)
+            else:
+                self._findings.append(finding)
+        return piece is not None
+
+    def _end_round(self) -> None:
+        """The gauges of the round; they are told anew where Redis did not take them."""
+        tally = self._tally
+        seen = AuditSeen(
+            at=self._store.clock.now(),
+            took_ms=round(1000 * (time.monotonic() - self._begun)),
+            origins=self._inspection.origins,
+            unread=tally[_UNREAD],
+            ghosts=tally[GHOST],
+            missing=tally[MISSING],
+            stuck=tally[STUCK],
+            drift=tally[DRIFT],
+            repaired=tally[_REPAIRED],
+            term=self._term,
+        )
+        if not self._is_told(self._audited.tell, seen):
+            return
+        if sum(tally.values()):
+            log.warning("a round over %d origins: %s", self._inspection.origins, dict(tally))
+        self._round, self._round_due = None, self._begun + self._round_seconds
+        self._tally, self._told = Counter(), 0
+
+    # --- mending --------------------------------------------------------------------------------------------------
+
+    def _mend_some(self) -> int:
+        """The next findings. Each stays in the row until Redis took its repair, or it is no more so."""
+        mended = 0
+        for _ in range(min(REPAIRS_A_STEP, len(self._findings))):
+            mended += self._mend(self._findings[0])
+            self._findings.popleft()
+        return max(1, mended)
+
+    def _mend(self, finding: Finding) -> bool:
+        try:
+            is_mended = self._mender.mend(finding, self._lead.term)
+            if is_mended and finding.key == self._store.keys.of(finding.origin).meta:
+                fence(self._store, finding.origin)
+        except Refused:
+            raise _Deposed from None
+        except Damaged as error:
+            self._complain(f"{finding.origin}/{finding.job} cannot be mended: {error}")
+            self._keys_due = 0.0
+            return False
+        if is_mended:
+            self._tally[_REPAIRED] += 1
+            self._tell("mended", finding)
+            self._untold.append(Repair.of(finding, self._store.clock.now()))
+            # What stood on such a key is to be looked through soon.
+            self._is_urgent = self._is_urgent or finding.what == SET_ASIDE
+        return is_mended
+
+    def _tell(self, done: str, finding: Finding) -> None:
+        """In the program's own log: thousands of one cause are no thousands of lines."""
+        self._told += 1
+        if self._told <= TOLD_MAX:
+            about = finding.key or f"{finding.origin}/{finding.job}"
+            log.warning("%s: %s of %s: %s", done, finding.kind, about, finding.text)
+
+    def _tell_repairs(self) -> None:
+        """In `broker:repairs`. What Redis does not take now stays to be told."""
+        if self._untold and self._is_told(self._audited.note, list(self._untold)):
+            self._untold.clear()
+
+    def _is_told(self, tell: Callable[[Any], None], what: object) -> bool:
+        """Whether it could be written down; where its own key is damaged, that is mended first."""
+        try:
+            tell(what)
+        except Damaged as error:
+            self._complain(f"what was found cannot be told: {error}")
+            self._keys_due = 0.0
+            return False
+        return True
+
+
+class _Deposed(Exception):
+    """A later leader has written: this one's lease had run out unnoticed."""

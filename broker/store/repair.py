@@ -1,0 +1,92 @@
+"""Mends one finding of an audit in one step, if it still is as it was found; a job that moved meanwhile is left alone.
+
+Records come from the log and from nowhere else, indexes from the records. What must go, goes through the one merge, so
+that whoever watches is told.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from broker.errors import Refused
+from broker.rules import audit
+from broker.rules.audit import Finding
+from broker.rules.bounds import Bounds
+from broker.rules.event import Remove
+from broker.rules.key import Key
+from broker.rules.verdict import APPLIED, DUPLICATE
+from broker.store.connection import redis_errors
+from broker.store.keys import aside
+from broker.store.store import Store
+from broker.store.typed import ASIDE_MS_MAX, set_aside
+from broker.store.view import View
+
+#: Who says so, on what an auditor removes.
+BY = "auditor"
+
+
+class Mender:
+    """`mend` repairs whatever the store can repair."""
+
+    def __init__(self, store: Store, bounds: Bounds | None = None) -> None:
+        self._store = store
+        self._view = View(store, bounds)
+
+    def mend(self, finding: Finding, term: int) -> bool:
+        """Whether it was mended: not where it is otherwise by now, nor where no repair of the store would help.
+
+        `term` is the auditor's. Raises Refused("stale_term"), Unavailable, Damaged: then nothing was changed.
+        """
+        match finding.what:
+            case audit.SET_ASIDE:
+                return set_aside(self._store, finding.key)
+            case audit.ENLIST:
+                return self._enlist(finding.origin)
+            case audit.REMOVE if finding.seen:
+                return self._remove(finding)
+            case audit.UNLIST | audit.RELIST | audit.RESTORE:
+                return self._repair(finding, term)
+        return False
+
+    def _enlist(self, origin: str) -> bool:
+        """Make the origin known again: whoever lists all of them had passed it over."""
+        now = str(self._store.clock.now())
+        with redis_errors():
+            return bool(self._store.client.hsetnx(self._store.keys.origins, origin, now))
+
+    def _remove(self, finding: Finding) -> bool:
+        """Take the record away as it was read, and no other: whatever moves it gives it another rev."""
+        event = Remove(
+            key=Key.of_job(finding.origin, finding.job),
+            rev=finding.seen,
+            force=True,
+            event_id=secrets.token_hex(8),
+            by=BY,
+        )
+        return self._view.apply([event])[0].outcome in (APPLIED, DUPLICATE)
+
+    def _repair(self, finding: Finding, term: int) -> bool:
+        books = self._store.keys.of(finding.origin)
+        job = books.of_job(finding.job).job
+        word = finding.word if finding.what == audit.RESTORE else None
+        keys = [
+            books.log, books.meta, books.live, books.done, books.ready, books.delayed, books.ids,
+            job, aside(job),
+        ]  # fmt: skip
+        args: list[str | int] = [
+            self._store.clock.now(),
+            term,
+            finding.job,
+            finding.rev,
+            finding.seen,
+            "1" if finding.damaged else "",
+            word.rev if word else "",
+            word.record.submit_rev if word and word.record else "",
+            ASIDE_MS_MAX,
+        ]
+        answer = self._store.scripts.run("repair", keys, args)
+        if answer == b"stale_term":
+            raise Refused(
+                "stale_term", f"a later auditor than of term {term} works on {finding.origin}"
+            )
+        return bool(answer == b"done")
