@@ -24,7 +24,7 @@ class Phase(IntEnum):
 
     FORKED = 0
     RUNNING = 1  #: the fork did not hang: our code runs in it
-    SAID = 2  #: its word on the attempt was answered
+    SAID = 2  #: its word on the attempt was answered, or nobody asks for it any more
     UNSAID = 3  #: its word could not be said: Redis stayed away for too long
 
 

@@ -95,10 +95,18 @@ def _end(horse: Horse) -> Word | None:
     )
     try:
         payload = patiently(horse.holder.payload, PATIENCE_SECONDS)
+        # The last thing before the engine: since the start the user may have changed their mind, and whoever was
+        # frozen may have been given up. What is not wanted any more must not begin.
+        stands = patiently(horse.holder.beat, PATIENCE_SECONDS)
     except NotFound as gone:
         return Word(FAILED, error=str(gone), reason="permanent")
     except BrokerError as failed:
         return _failure(failed)
+    if not stands.valid:
+        horse.line.reach(Phase.SAID)
+        return None
+    if stands.desired != "run":
+        return Word(CANCELLED)
     context.payload = payload
     try:
         result = horse.spec.engine.run(context, payload)

@@ -49,6 +49,19 @@ def test_a_cancelled_job_that_is_placed_is_never_started(fleet):
     assert job.record().tries == 0
 
 
+@pytest.mark.parametrize("more", [{}, {"CANCEL_FORCE": "1"}], ids=["asked", "forced"])
+def test_a_job_cancelled_between_its_start_and_its_engine_does_nothing(fleet, mark, more):
+    """No beat has told its worker yet; a forced one has lost its attempt, and says nothing."""
+    fleet.worker("polite", imports="tests.workers.cancelling_fork", **more)
+    job = fleet.hand(fleet.submit("polite", str(mark)))
+    assert fleet.ended(job).state == "cancelled"
+    until(lambda: not fleet.leftovers())
+    assert not mark.exists()
+    last = ["desired"] if more else ["desired", "finished"]
+    assert fleet.rules(job) == ["submitted", "placed", "started", *last]
+    assert fleet.broker.view.refusals(job.key) == []
+
+
 def test_a_running_job_that_looks_ends_as_cancelled_at_once(fleet, mark):
     fleet.worker("polite")
     job, pid = begin(fleet, "polite", mark)
