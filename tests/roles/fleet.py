@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from rq import Queue
 from rq.serializers import JSONSerializer
 
 from broker.roles.dispatcher import Dispatcher
 from broker.roles.janitor import Janitor
+from broker.roles.sweeper import Sweeper
 from broker.rules.bounds import Bounds
-from broker.rules.event import Finish, Report, Start, Submit
+from broker.rules.event import Finish, Reassert, Report, Start, Submit
 from broker.rules.handoff import queue_name
 from broker.rules.key import Key
 from broker.rules.liveness import Budgets
+from broker.store.beat import beat
 from broker.store.nodes import Nodes, WorkerInfo
 from broker.store.queue import ready
 from broker.store.store import Store
@@ -19,6 +23,15 @@ from broker.store.view import View
 from tests.clock import StillClock
 
 ORIGIN = "home"
+
+#: All budgets, twelve times as long, so that a beat is 12 s, a guess a minute, its grace two.
+PATIENT = Budgets(
+    **{
+        field.name: getattr(Budgets(), field.name) * 12
+        for field in fields(Budgets)
+        if field.name.endswith("_ms")
+    }
+)
 
 
 class Fleet:
@@ -29,6 +42,7 @@ class Fleet:
         self.nodes = Nodes(store)
         self.dispatchers = []
         self.janitors = []
+        self.sweepers = []
         self.submitted = 0
         self.workers = []
 
@@ -47,8 +61,20 @@ class Fleet:
         self.janitors.append(Janitor(store, bounds=Bounds(**bounds), **options))
         return self.janitors[-1]
 
+    def sweeper(self, **options):
+        """One whose budgets are so long that no slow machine makes it lose its lease."""
+        store = Store.from_url(self.store.url, self.store.keys.namespace)
+        store.clock = self.clock
+        options = {"fleet_ms": 0, "budgets": PATIENT, "here": self.here} | options
+        self.sweepers.append(Sweeper(store, **options))
+        return self.sweepers[-1]
+
+    def here(self):
+        """The sweepers' own clock: it goes with Redis's."""
+        return self.clock.ahead_ms / 1000
+
     def close(self):
-        for role in self.dispatchers + self.janitors:
+        for role in self.dispatchers + self.janitors + self.sweepers:
             role.close()
             role._store.close()
 
@@ -105,6 +131,20 @@ class Fleet:
                 holder=f"h-{key.id}", worker=worker or free[0],
             )
         )  # fmt: skip
+
+    def see(self, *keys):
+        """The holders of these jobs beat."""
+        for key in keys:
+            record = self.view.get(key)
+            assert beat(self.store, key, record.attempt, record.holder).valid
+
+    def reassert(self, key):
+        record = self.view.get(key)
+        self.say(
+            Reassert(
+                key=key, created_at=record.created_at, attempt=record.attempt, holder=record.holder
+            )
+        )
 
     def finish(self, key, state="completed", **more):
         record = self.view.get(key)
