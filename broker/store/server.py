@@ -32,6 +32,7 @@ from redis.retry import Retry
 from broker.errors import Misconfigured, Unavailable
 from broker.store.connection import VERSION_MIN
 from broker.store.leash import leashed
+from broker.store.torn import cut_torn
 
 #: Program names in the order in which they are looked for.
 PROGRAMS = ("redis-server", "valkey-server")
@@ -128,6 +129,7 @@ class PrivateRedis:
         self._owner = os.getpid()
         atexit.register(self.stop)
         try:
+            cut_torn(server.path, self.data_dir)
             self._socket = _socket_folder() / "redis.sock"
             self._process = self._spawn(server, lock)
             self._wait_until_ready(server)
