@@ -5,15 +5,14 @@ It writes nothing, and never answers from a cache: each call reads the records a
 
 from __future__ import annotations
 
-import math
-import time
 from typing import Any, Self
 
 from broker.config import Settings, settings
-from broker.errors import Invalid, JobFailed, NotFound, Refused, TimedOut
+from broker.errors import Invalid, JobFailed, NotFound, Refused
 from broker.explain import Why, explain
 from broker.groups import parked_by
 from broker.outcome import Listed
+from broker.readers import Readers
 from broker.rules.key import ID_BYTES_MAX, Key, check_name, check_part, decode
 from broker.rules.liveness import suspect
 from broker.rules.record import REPORTED, Record
@@ -31,9 +30,7 @@ from broker.store.scan import scan
 from broker.store.store import Store
 from broker.store.view import View
 from broker.store.watch import Watcher
-
-#: `wait` looks at the record itself at least so often: no lost wake-up can make it hang.
-WAIT_LOOK_MS = 1_000
+from broker.waiting import wait_for_end
 
 
 class Catalog:
@@ -176,28 +173,21 @@ class Catalog:
         return output.read(self.store, self._key(key), after)
 
     def wait(self, key: Key | str, timeout: float | None = None) -> Record | None:
-        """Block until the job ends; its record then, None where it was removed. A guess is not an end.
+        """Block until the job ends; its record then, None where it was removed before. A guess is not an end.
 
-        Raises NotFound where it is not known at the start, TimedOut after `timeout` seconds.
+        Rides out a Redis that is away for less than a minute, and whatever happens to the log. Raises NotFound where
+        the job is not known at the start, or was lost or replaced by another of its name meanwhile; TimedOut after
+        `timeout` seconds; Unavailable where Redis is away at the start, at the deadline, or for a minute.
         """
-        key = self._key(key)
-        deadline = None if timeout is None else time.monotonic() + timeout
-        log = Log(self.store, key.origin)
-        rev, record = log.position().rev, self.view.get(key)
-        if record is None:
-            raise NotFound(f"no job {key} is known")
-        while record is not None and not record.ended:
-            left_ms = WAIT_LOOK_MS if deadline is None else _ms_until(deadline)
-            if left_ms <= 0:
-                raise TimedOut(f"{key} is still {record.state} after {timeout} s")
-            log.wait(rev, min(left_ms, WAIT_LOOK_MS))
-            # The position first: what happens after it rings again.
-            rev, record = log.position().rev, self.view.get(key)
-        return record
+        return wait_for_end(self.store, self.view, self._key(key), timeout)
 
     def watch(self, origins: list[str] | None = None) -> Watcher:
         """A watcher: `snapshot()`, then `changes(wait_ms)`; close it, or use it as a context manager."""
         return Watcher(self.store, origins)
+
+    def readers(self, origins: list[str] | None = None) -> Readers:
+        """For many readers in one process: they share one connection and one list. Close it, or use it with `with`."""
+        return Readers(self.store, origins)
 
     def log(self, origin: str) -> Log:
         """The log of one origin."""
@@ -229,7 +219,3 @@ class Catalog:
 
     def _key(self, key: Key | str) -> Key:
         return self.find(key) if isinstance(key, str) else key
-
-
-def _ms_until(deadline: float) -> int:
-    return math.ceil(1000 * (deadline - time.monotonic()))

@@ -27,7 +27,10 @@ def wait(
     ] = None,
     output: FormatOption = Format.table,
 ) -> None:
-    """Wait for a job's end: 0 completed, 7 failed or cancelled, 3 removed, 5 timed out. A guess is no end."""
+    """Wait for a job's end: 0 completed, 7 failed or cancelled, 3 removed or lost, 5 timed out. A guess is no end.
+
+    A Redis that is restarted meanwhile is waited for; 6 where it stays away for a minute, or beyond --timeout.
+    """
     check_seconds(timeout, "timeout")
     with broker() as here:
         await_end(here, here.find(key), timeout, output)

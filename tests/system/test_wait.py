@@ -1,0 +1,282 @@
+"""`wait` ends with the job, its removal or its loss, and hangs on nothing that happens to Redis meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from broker import Broker, Job, NotFound, Record, TimedOut, Unavailable, waiting
+from broker.rules.event import Prune, Remove
+from broker.store.server import PrivateRedis
+from tests.system.command import guessed, held, reported, until, waits
+from tests.system.machine import free_port
+
+#: Longer than any of this takes: who needs it hangs.
+LONG = 60.0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[PrivateRedis]:
+    """A server of our own, on a port, which stays the same when it is started again."""
+    port = free_port()
+    with PrivateRedis(tmp_path / "redis", port, {"appendfsync": "always"}) as made:
+        yield made
+
+
+@pytest.fixture
+def here(server: PrivateRedis) -> Iterator[Broker]:
+    url = f"redis://127.0.0.1:{server.port}"
+    with Broker.from_url(url, namespace="waiting", node="desk") as made:
+        yield made
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor() as made:
+        yield made
+
+
+@pytest.fixture
+def waits_for(pool: ThreadPoolExecutor) -> Callable[..., Future[Record | None]]:
+    """Begins to wait on a thread; returns when the waiter sleeps."""
+
+    def begin(broker: Broker, job: Job, timeout: float | None = LONG) -> Future[Record | None]:
+        sleeper = pool.submit(job.wait, timeout)
+        until(lambda: waits(broker) or sleeper.done())
+        return sleeper
+
+    return begin
+
+
+def kill(server: PrivateRedis) -> None:
+    os.kill(server.pid, signal.SIGKILL)
+    server.stop()
+
+
+def log_of(broker: Broker) -> str:
+    return broker.store.keys.of("desk").log
+
+
+def calls(broker: Broker) -> int:
+    return int(broker.store.client.info("stats")["total_commands_processed"])
+
+
+class TestTheLog:
+    @pytest.mark.parametrize("how", ["trimmed to nothing", "trimmed to the newest", "deleted"])
+    def test_may_be_cut_or_lost(self, here, waits_for, how):
+        job = here.submit("echo")
+        here.submit("echo")
+        sleeper = waits_for(here, job)
+        client = here.store.client
+        if how == "deleted":
+            client.delete(log_of(here))
+        else:
+            client.xtrim(log_of(here), maxlen=int("newest" in how), approximate=False)
+        held(here, job.key).finish("completed")
+        assert sleeper.result(10).state == "completed"
+
+    def test_may_be_of_a_wrong_type_for_a_while_and_is_not_asked_in_a_loop(self, here, waits_for):
+        job = here.submit("echo")
+        client = here.store.client
+        entries = client.dump(log_of(here))
+        sleeper = waits_for(here, job)
+        client.set(log_of(here), "none")
+        before = calls(here)
+        with pytest.raises(TimeoutError):
+            sleeper.result(2.5)
+        assert calls(here) - before < 30
+        client.restore(log_of(here), 0, entries, replace=True)
+        held(here, job.key).finish("completed")
+        assert sleeper.result(10).state == "completed"
+
+    def test_may_be_of_a_wrong_type_from_the_beginning(self, here):
+        job = here.submit("echo")
+        here.store.client.set(log_of(here), "none")
+        begun = time.monotonic()
+        with pytest.raises(TimedOut):
+            job.wait(1.2)
+        assert time.monotonic() - begun < 5
+        here.store.client.delete(log_of(here))
+        held(here, job.key).finish("completed")
+        here.store.client.set(log_of(here), "none")
+        assert job.wait(LONG).state == "completed"
+
+
+class TestTheConnection:
+    def test_may_be_cut_while_it_sleeps(self, here, waits_for):
+        job = here.submit("echo")
+        sleeper = waits_for(here, job)
+        for _ in range(3):
+            until(lambda: waits(here))
+            for client in here.store.client.client_list():
+                if client["flags"] == "b":
+                    here.store.client.client_kill_filter(_id=client["id"])
+        held(here, job.key).finish("completed")
+        assert sleeper.result(10).state == "completed"
+
+    def test_may_refuse_to_sleep_and_is_not_asked_in_a_loop(self, here, pool):
+        """As a user whose rights lack XREAD."""
+        job = here.submit("echo")
+        here.store.client.execute_command("ACL", "SETUSER", "default", "-xread")
+        sleeper = pool.submit(job.wait, LONG)
+        before = calls(here)
+        with pytest.raises(TimeoutError):
+            sleeper.result(2.5)
+        assert calls(here) - before < 30
+        held(here, job.key).finish("completed")
+        assert sleeper.result(10).state == "completed"
+
+
+class TestRedis:
+    @pytest.mark.parametrize("timeout", [None, LONG])
+    def test_may_be_killed_and_come_back(self, server, here, waits_for, timeout):
+        job = here.submit("echo")
+        sleeper = waits_for(here, job, timeout)
+        for _ in range(2):
+            kill(server)
+            with pytest.raises(TimeoutError):
+                sleeper.result(0.5)
+            server.start()
+        held(here, job.key).finish("completed")
+        assert sleeper.result(20).state == "completed"
+
+    def test_that_stays_away_until_the_deadline_is_unavailable(self, server, here, waits_for):
+        job = here.submit("echo")
+        sleeper = waits_for(here, job, 2.0)
+        kill(server)
+        begun = time.monotonic()
+        with pytest.raises(Unavailable):
+            sleeper.result(20)
+        assert time.monotonic() - begun < 6
+
+    def test_that_stays_away_is_not_waited_for_for_ever(self, server, here, waits_for, monkeypatch):
+        monkeypatch.setattr(waiting, "AWAY_SECONDS_MAX", 1.0)
+        sleeper = waits_for(here, here.submit("echo"), None)
+        kill(server)
+        with pytest.raises(Unavailable):
+            sleeper.result(20)
+
+    def test_flushed_is_told_as_a_loss(self, here, waits_for):
+        sleeper = waits_for(here, here.submit("echo"))
+        here.store.client.flushall()
+        with pytest.raises(NotFound, match="was not removed: Redis lost it"):
+            sleeper.result(10)
+
+    def test_flushed_and_told_of_anew_is_a_loss_too(self, here, waits_for):
+        sleeper = waits_for(here, here.submit("echo", id="7"))
+        here.store.client.flushall()
+        here.submit("echo", id="7")
+        with pytest.raises(NotFound, match="replaced by another job of its name"):
+            sleeper.result(10)
+
+
+class TestTheJob:
+    def test_removed_before_its_end_is_none(self, broker, waits_for):
+        job = broker.submit("echo")
+        sleeper = waits_for(broker, job)
+        broker.remove(job.key)
+        assert sleeper.result(10) is None
+
+    def test_removed_while_it_ran_is_none_when_its_holder_ends_it(self, broker, waits_for):
+        job = broker.submit("echo")
+        holder = held(broker, job.key)
+        sleeper = waits_for(broker, job)
+        assert broker.remove(job.key).rule == "remove_requested"
+        holder.finish("cancelled")
+        assert sleeper.result(10) is None
+
+    def test_removed_and_submitted_anew_is_none(self, broker, waits_for):
+        job = broker.submit("echo", id="7")
+        sleeper = waits_for(broker, job)
+        now = broker.store.clock.now()
+        until(lambda: broker.store.clock.now() > now)
+        broker.remove(job.key)
+        broker.submit("echo", id="7")
+        assert sleeper.result(10) is None
+
+    @pytest.mark.parametrize("how", ["removed", "pruned"])
+    def test_that_ended_and_was_let_go_of_before_anybody_looked_has_ended(
+        self, broker, monkeypatch, how
+    ):
+        job = broker.submit("echo")
+
+        def sleep(*_: object) -> None:
+            held(broker, job.key).finish("completed")
+            record = job.record()
+            seen = {"rev": record.rev, "last_seen": record.last_seen, "term": 1}
+            event = Prune(key=job.key, **seen) if how == "pruned" else Remove(key=job.key)
+            assert broker.view.apply([event])[0].rule == how
+
+        monkeypatch.setattr(waiting, "_sleep", sleep)
+        assert job.wait(LONG).state == "completed"
+
+    def test_whose_record_alone_is_lost_is_told_as_a_loss(self, broker, waits_for):
+        job = broker.submit("echo")
+        sleeper = waits_for(broker, job)
+        broker.store.client.delete(broker.store.keys.of_job(job.key).job)
+        with pytest.raises(NotFound, match="Redis lost it"):
+            sleeper.result(10)
+
+    def test_replaced_by_a_newer_one_is_not_waited_for(self, broker, waits_for):
+        broker.report(reported(state="running"))
+        sleeper = waits_for(broker, Job(broker, broker.find("7")))
+        broker.report(reported(state="running", created_at=1_700_000_000_001))
+        with pytest.raises(NotFound, match="replaced by another job of its name"):
+            sleeper.result(10)
+
+    def test_that_is_only_guessed_to_have_failed_has_not_ended(self, broker, waits_for):
+        job = broker.submit("echo")
+        holder = held(broker, job.key)
+        sleeper = waits_for(broker, job)
+        guessed(broker, job.key)
+        with pytest.raises(TimeoutError):
+            sleeper.result(1.5)
+        assert holder.finish("completed").rule == "finished"
+        assert sleeper.result(10).state == "completed"
+
+
+class TestTheCommand:
+    """The same, as exit codes."""
+
+    @pytest.fixture
+    def begun(self, command, here, server):
+        """`broker wait` on a queued job, asleep."""
+        job = here.submit("echo")
+        env = {"REDIS_URL": f"redis://127.0.0.1:{server.port}", "BROKER_NAMESPACE": "waiting"}
+
+        def begin(*words):
+            process = command.start("wait", job.key, *words, env=env)
+            until(lambda: waits(here))
+            return process, job
+
+        return begin
+
+    def test_a_restart_is_ridden_out(self, server, here, begun):
+        process, job = begun()
+        with process:
+            kill(server)
+            server.start()
+            held(here, job.key).finish("completed")
+            assert process.communicate(timeout=20) == (b"completed\n", b"")
+        assert process.returncode == 0
+
+    def test_a_redis_that_stays_away_is_6(self, server, begun):
+        process, _ = begun("--timeout", "1.5")
+        with process:
+            kill(server)
+            out, err = process.communicate(timeout=20)
+        assert (process.returncode, out, err.count(b"\n")) == (6, b"", 1)
+
+    def test_a_loss_is_3(self, here, begun):
+        process, job = begun()
+        with process:
+            here.store.client.flushall()
+            out, err = process.communicate(timeout=20)
+        assert (process.returncode, out) == (3, b"")
+        assert f"{job.key} is not there any more".encode() in err
