@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Iterator
+from typing import NamedTuple, cast
 
 from rq import Queue
 from rq.exceptions import DuplicateJobError
@@ -16,6 +17,18 @@ from broker.rules.handoff import FUNCTION, queue_name, rq_job_id
 from broker.rules.key import Key
 from broker.rules.record import Record
 from broker.store.connection import connect, redis_errors
+from broker.store.decode import read_text
+
+#: How many attempts of one queue are looked at.
+NOTED_MAX = 1_000
+
+
+class Noted(NamedTuple):
+    """An attempt as RQ knows it: its queue's name, its id, and its job's key as text, empty where RQ lost that."""
+
+    queue: str
+    id: str
+    key: str
 
 
 class Handoff:
@@ -66,7 +79,9 @@ class Handoff:
         Whoever has it in hand all the same is fenced by its number, and throws its own notes away at its end.
         """
         id = rq_job_id(self._namespace, key, record.created_at, record.attempt)
-        queue = self._queue(record.node, key.engine)
+        return self._discard(self._queue(record.node, key.engine), id)
+
+    def _discard(self, queue: Queue, id: str) -> bool:
         job = Job(id, connection=self._client, serializer=JSONSerializer)
         with redis_errors():
             executions = self._executions(id)
@@ -102,9 +117,42 @@ class Handoff:
     def forget_dead_workers(self) -> None:
         """RQ lists a worker that was killed until somebody looks: drop those of which it knows nothing more."""
         with redis_errors():
-            for queue in Queue.all(self._client, serializer=JSONSerializer):
-                if queue.name.startswith(f"{self._namespace}:"):
-                    clean_worker_registry(queue)
+            for queue in self._our_queues():
+                clean_worker_registry(queue)
+
+    def noted(self) -> Iterator[list[Noted]]:
+        """Every attempt of ours that RQ keeps in a queue, or as taken from it: queue by queue, 1,000 of each."""
+        for queue in self._our_queues():
+            yield self._noted(queue)
+
+    def _our_queues(self) -> list[Queue]:
+        with redis_errors():
+            known = Queue.all(self._client, serializer=JSONSerializer)
+        return [queue for queue in known if queue.name.startswith(f"{self._namespace}:")]
+
+    def _noted(self, queue: Queue) -> list[Noted]:
+        with redis_errors(), self._client.pipeline(transaction=False) as pipe:
+            pipe.lrange(queue.key, 0, NOTED_MAX - 1)
+            pipe.lrange(queue.intermediate_queue_key, 0, NOTED_MAX - 1)
+            pipe.zrange(queue.started_job_registry.key, 0, NOTED_MAX - 1)
+            waiting, taken, begun = pipe.execute()
+            ids = {read_text(name).partition(":")[0] for name in (*waiting, *taken, *begun)}
+            ours = sorted(id for id in ids if id.startswith("b-"))
+            for id in ours:
+                pipe.hget(Job(id, connection=self._client).key, "description")
+            told = map(read_text, pipe.execute())
+        return [Noted(queue.name, id, key) for id, key in zip(ours, told, strict=True)]
+
+    def is_of(self, noted: Noted, key: Key, record: Record) -> bool:
+        """Whether this is the current attempt of a job, in its place."""
+        id = rq_job_id(self._namespace, key, record.created_at, record.attempt)
+        return (noted.id, noted.queue) == (id, queue_name(self._namespace, record.node, key.engine))
+
+    def discard_noted(self, noted: Noted) -> bool:
+        """Like `discard`, by what RQ itself said of the attempt."""
+        return self._discard(
+            Queue(noted.queue, connection=self._client, serializer=JSONSerializer), noted.id
+        )
 
     def _queue(self, node: str, engine: str) -> Queue:
         if (node, engine) not in self._queues:

@@ -17,9 +17,9 @@ from broker.rules.replay import outlives_pair, rev_order
 from broker.rules.state import RUNNING
 from broker.rules.told import Word
 
-#: What is wrong. `ghost`: listed, though the log says it is gone, or nothing explains it; or known to RQ, though its
-#: attempt was given up. `missing`: the log bears a record, but there is none, or no index lists it. `drift`: record and
-#: log differ, or record and index. `stuck`: nothing has moved it for far longer than the budgets allow.
+#: What is wrong. `ghost`: listed, though the log says it is gone, or nothing explains it. `missing`: the log bears a
+#: record, but there is none, or no index lists it. `drift`: record and log differ, or record and index, or RQ knows an
+#: attempt that is over. `stuck`: nothing has moved it for far longer than the budgets allow.
 GHOST, MISSING, DRIFT, STUCK = "ghost", "missing", "drift", "stuck"
 KINDS = (GHOST, MISSING, DRIFT, STUCK)
 

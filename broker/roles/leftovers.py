@@ -1,0 +1,77 @@
+"""What RQ still keeps of attempts that are over: given up, ended or removed, and never cleared away.
+
+Each attempt that ends leaves traces for a moment, until its worker or the sweeper clears them away. What is still there
+when it was seen long ago is left over: whoever should have done it died in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from broker.errors import Invalid
+from broker.roles.handoff import Handoff, Noted
+from broker.rules.audit import DISCARD, DRIFT, Finding
+from broker.rules.key import Key
+from broker.rules.liveness import Budgets
+from broker.store.store import Store
+from broker.store.view import View
+
+
+class Leftovers:
+    """Looks at all of RQ's queues of one namespace; keeps from look to look since when each trace is one too many."""
+
+    def __init__(self, store: Store, handoff: Handoff, budgets: Budgets | None = None) -> None:
+        self._clock = store.clock
+        self._view = View(store)
+        self._handoff = handoff
+        budgets = budgets or Budgets()
+        #: Whoever has to clear up may have died, and its successor may hold back for the brake: then it is late.
+        self._patience_ms = 2 * budgets.guess_ms + budgets.brake_ms
+        self._since: dict[Noted, int] = {}
+        #: What the newest look found, by the key of its finding.
+        self._left: dict[str, Noted] = {}
+
+    def look(self) -> Iterator[list[Finding]]:
+        """Queue by queue, what is left over. Raises Unavailable, Damaged."""
+        before, self._since, self._left = self._since, {}, {}
+        for page in self._handoff.noted():
+            yield list(self._judge(page, before))
+
+    def discard(self, finding: Finding) -> bool:
+        """Have RQ forget what the newest look found; whether there still was anything."""
+        noted = self._left.pop(finding.key, None)
+        return noted is not None and self._handoff.discard_noted(noted)
+
+    def _judge(self, page: list[Noted], before: dict[Noted, int]) -> Iterator[Finding]:
+        keys = list(map(_key, page))
+        known = [key for key in keys if key]
+        records = dict(zip(known, self._view.get_many(known), strict=True))
+        now = self._clock.now()
+        for noted, key in zip(page, keys, strict=True):
+            record = records.get(key) if key else None
+            if key and record and not record.ended and self._handoff.is_of(noted, key, record):
+                continue
+            since = self._since[noted] = before.get(noted, now)
+            if now - since < self._patience_ms:
+                continue
+            name, why = (
+                f"{noted.queue} {noted.id}",
+                "it is over" if key else "its job is gone there",
+            )
+            self._left[name] = noted
+            yield Finding(
+                kind=DRIFT,
+                origin=key.origin if key else "",
+                job=key.job if key else "",
+                text=f"RQ keeps attempt {noted.id} in {noted.queue}, though {why}",
+                what=DISCARD,
+                key=name,
+            )
+
+
+def _key(noted: Noted) -> Key | None:
+    """The job that it is of, where it still says so."""
+    try:
+        return Key.parse(noted.key)
+    except Invalid:
+        return None
