@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 from broker.rules.record import projection
 from broker.rules.replay import rev_order
 from broker.store.log import BEGIN
 from tests.chaos.stack import until
+
+#: What RQ keeps of a worker, and of a look at a queue, for minutes.
+RQ_FOR_A_WHILE = re.compile(r"rq:(worker:[^:]+|clean_registries:.+|clean_groups)")
 
 
 def all_ended(stack, keys, seconds=120.0):
@@ -80,38 +84,66 @@ def lists_agree(stack, *watchers):
 
 
 def nothing_left(stack, seconds=30.0):
-    """leak = what outlives the jobs: RQ's keys of attempts, queue entries, pending entries, temporary keys: 0."""
+    """leak = what outlives the jobs: RQ's notes on attempts, entries that wait, consumers, temporary keys: 0."""
+    try:
+        until(lambda: not _left(stack), seconds, every=0.2)
+    except AssertionError:
+        found = _left(stack)
+        assert not found, f"{len(found)} left behind: {found[:10]}"
+
+
+def _left(stack):
+    client = stack.broker.store.client
+    found = _left_in_rq(client) + _left_in_broker(stack.broker.store)
+    for origin in stack.broker.origins():
+        keys = stack.broker.store.keys.of(origin)
+        found += [
+            f"{name}: {n}" for name in (keys.ready, keys.delayed) if (n := client.zcard(name))
+        ]
+        for group in client.xinfo_groups(keys.log) if client.exists(keys.log) else ():
+            for what, bound in (("pending", 0), ("consumers", 1)):
+                if group[what] > bound:
+                    found.append(f"{group['name']} of {origin}: {group[what]} {what}")
+    found += [
+        f"{worker.name} says it runs {worker.job}"
+        for worker in stack.broker.workers()
+        if worker.job and worker.silent_ms < stack.budgets.suspect_ms
+    ]
+    return found
+
+
+def _left_in_rq(client):
+    """Whatever RQ keeps but its lists of queues and workers, and what expires with a worker."""
+    names = [name.decode() for name in client.scan_iter("rq:*", count=1_000)]
+    return [
+        name
+        for name in names
+        if name not in ("rq:queues", "rq:workers")
+        and not name.startswith("rq:workers:")
+        and not (RQ_FOR_A_WHILE.fullmatch(name) and client.ttl(name) != -1)
+    ]
+
+
+def _left_in_broker(store):
+    """Whatever is in the namespace and no key of ours; a lease that never ends."""
+    names = [
+        name.decode() for name in store.client.scan_iter(f"{store.keys.namespace}:*", count=1_000)
+    ]
+    found = [name for name in names if store.keys.read(name) is None]
+    leases = [name for name in names if name.startswith(store.keys.leader(""))]
+    return found + [f"{name} never ends" for name in leases if store.client.ttl(name) == -1]
+
+
+def all_registered_live(stack, seconds=240.0):
+    """RQ's lists hold no worker that is gone: its own keys of one end two minutes after it, and then it is unlisted."""
     client = stack.broker.store.client
 
-    def left():
-        found = []
-        for kind in ("job", "executions", "execution", "results", "wip", "failed", "finished"):
-            found += client.scan_iter(f"rq:{kind}:*", count=1_000)
-        found += client.scan_iter("rq:queue:*", count=1_000)
-        found += client.scan_iter("*:damaged", count=1_000)
-        for origin in stack.broker.origins():
-            keys = stack.broker.store.keys.of(origin)
-            found += [
-                f"{name}: {n}" for name in (keys.ready, keys.delayed) if (n := client.zcard(name))
-            ]
-            if client.exists(keys.log):
-                found += [
-                    f"{group['name']} of {origin}: {group['pending']} pending"
-                    for group in client.xinfo_groups(keys.log)
-                    if group["pending"]
-                ]
-        found += [
-            f"{worker.name} says it runs {worker.job}"
-            for worker in stack.broker.workers()
-            if worker.job and worker.silent_ms < stack.budgets.suspect_ms
-        ]
-        return found
+    def gone():
+        listed = {name for key in client.scan_iter("rq:workers*") for name in client.smembers(key)}
+        return [name for name in listed if not client.exists(name)]
 
-    try:
-        until(lambda: not left(), seconds, every=0.2)
-    except AssertionError:
-        found = left()
-        assert not found, f"{len(found)} left behind: {found[:10]}"
+    living = {worker.name for worker in stack.beating()}
+    until(lambda: len(client.smembers("rq:workers")) == len(living) and not gone(), seconds, 1.0)
 
 
 def all_hold(stack, keys, *watchers, seconds=120.0):

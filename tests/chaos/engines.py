@@ -42,7 +42,7 @@ def blocked(ctx, payload):
 
 @engine("deadly")
 def deadly(ctx, payload):
-    """Ends its own process, in the way that `payload` says."""
+    """Ends its own process, in the way that `payload` says; lives where it says nothing."""
     note("begin", ctx.key, ctx.attempt)
     if payload == "exit":
         os._exit(1)
@@ -54,11 +54,20 @@ def deadly(ctx, payload):
         os.kill(os.getppid(), signal.SIGKILL)
         time.sleep(60)
     elif payload == "memory":
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (512 * 2**20, 512 * 2**20))
-        _ = [bytearray(2**20) for _ in range(4_096)]
-        # The allocator gave up instead of the kernel: what a killed process is, without its exception.
-        os._exit(137)
+        _take_all_memory(512 * 2**20)
     elif payload == "segfault":
         ctypes.string_at(0)
+    return {"attempt": ctx.attempt}
+
+
+def _take_all_memory(most):
+    """Take memory until there is none, then end as whoever asks for more: killed. The kernel would do it too late."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    taken = []
+    try:
+        while True:
+            taken.append(bytearray(2**20))
+    except MemoryError:
+        os.kill(os.getpid(), signal.SIGKILL)

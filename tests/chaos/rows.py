@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.chaos import workers
+from tests.chaos import freezing, poison, serving, workers
 from tests.chaos.run import ROWS
 
-__all__ = ["ROWS", "workers"]
+__all__ = ["ROWS", "freezing", "poison", "serving", "workers"]

@@ -20,7 +20,7 @@ from broker.store.store import Store
 from tests.chaos.effects import Effects
 
 ROOT = Path(__file__).parents[2]
-ENGINES = "tests.chaos.engines"
+COMMANDS, ENGINES = "broker.cli", "tests.chaos.engines"
 #: The beat under which chaos runs, in milliseconds; all other budgets are scaled alike.
 BEAT_MS = 200
 
@@ -51,6 +51,13 @@ def children(pid):
         found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         return [int(child) for child in found]
     return []
+
+
+def runs(pid):
+    """Whether the process runs (one that nobody has reaped yet does not)."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
 
 
 def kill(pid, number=signal.SIGKILL):
@@ -113,15 +120,16 @@ class Stack:
             "PYTHONPATH": str(ROOT),
             "PYTHONUNBUFFERED": "1",
             "CHAOS_EFFECTS": str(self.effects.path),
+            "CHAOS_ORDERS": str(self.folder / "orders"),
         }
         return mine | budgets | paths | {"REDIS_URL": self.url}
 
-    def start(self, *words):
+    def start(self, *words, module=COMMANDS):
         """A command of ours, in the background."""
         log = self.folder / f"log-{len(self.processes)}-{words[0]}"
         with log.open("w") as out:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "broker.cli", *map(str, words)],
+                [sys.executable, "-P", "-m", module, *map(str, words)],
                 cwd=self.folder,
                 env=self.environment(),
                 stdin=subprocess.DEVNULL,
@@ -133,30 +141,46 @@ class Stack:
         self.processes.append(process)
         return process
 
-    def serve(self):
+    def serve(self, module=COMMANDS):
         """`broker serve`; returns when a dispatcher leads (this one, or another)."""
-        process = self.start("serve")
+        process = self.start("serve", module=module)
         key = self.broker.store.keys.leader("dispatcher")
         until(lambda: process.poll() is not None or self.broker.store.client.exists(key))
         assert process.poll() is None, process.log.read_text()
         return process
 
-    def worker(self, *engines, node="node-a", slots=1, inline=False):
+    def worker(self, *engines, node="node-a", **options):
         """`broker worker`: a node's supervisor; returns when each of its slots beats."""
-        named = [word for engine in engines for word in ("--engine", engine)]
-        options = ["--inline"] if inline else []
-        process = self.start(
-            "worker", "--node", node, *named, "--slots", slots, "--import", ENGINES, *options
-        )
-        wanted = slots * len(engines)
-        until(lambda: process.poll() is not None or len(self.slots(process)) >= wanted)
-        assert process.poll() is None, process.log.read_text()
+        [process] = self.workers(engines, [node], **options)
         return process
+
+    def workers(self, engines, nodes, *, slots=1, inline=False, imports=(ENGINES,), wait=True):
+        """The same on several nodes, all started at once."""
+        named = [word for engine in engines for word in ("--engine", engine)]
+        named += [word for module in imports for word in ("--import", module)]
+        options = ["--inline"] if inline else []
+        started = [
+            self.start("worker", "--node", node, *named, "--slots", slots, *options)
+            for node in nodes
+        ]
+        for process in started if wait else []:
+            self._await_slots(process, slots * len(engines))
+        return started
+
+    def _await_slots(self, supervisor, count):
+        until(lambda: supervisor.poll() is not None or len(self.slots(supervisor)) >= count)
+        assert supervisor.poll() is None, supervisor.log.read_text()
 
     def slots(self, supervisor):
         """The workers of this supervisor that beat, as they are seen."""
         mine = children(supervisor.pid)
         return [seen for seen in self.broker.workers() if seen.pid in mine]
+
+    def beating(self):
+        """The workers that live: their processes run, and they are not in doubt."""
+        parents, suspect_ms = set(self.parents()), self.budgets.suspect_ms
+        seen = self.broker.workers()
+        return [one for one in seen if one.silent_ms <= suspect_ms and one.pid in parents]
 
     def parents(self):
         """The pids of all worker parents that run."""

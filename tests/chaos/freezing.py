@@ -1,0 +1,194 @@
+"""Workers that stand still and go on as if nothing had happened: what was given to others meanwhile stays theirs."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter
+
+from tests.chaos.checks import all_hold
+from tests.chaos.run import row
+from tests.chaos.stack import children, family, kill, until
+
+NODES = ("node-a", "node-b")
+#: What a late holder hears: the attempt was given up, or somebody else has finished the job.
+LATE = {"stale_attempt", "terminal"}
+
+
+@row("freeze-worker", long=50, short=2)
+def freeze_worker(run):
+    """SIGSTOP of a worker with its horse for three budgets, then SIGCONT: its late word is refused, by name."""
+    with run.stack() as stack, stack.broker.watch() as watcher:
+        stack.serve()
+        stack.workers(["deaf", "work"], NODES, slots=2)
+        watcher.snapshot()
+        keys, counts = [], Counter()
+        for turn in run.turns("freezes"):
+            # In turns: one that says its late word at once, and one that has much left to do when it wakes.
+            act = _speaks_late if turn % 2 == 0 else _is_stopped
+            keys.append(act(run, stack))
+            counts[act.__name__.strip("_")] += 1
+            if turn % 5 == 4:
+                keys.append(_wakes_in_time(run, stack))
+                counts["wakes_in_time"] += 1
+        all_hold(stack, keys, watcher)
+        return {"frozen": dict(counts)}
+
+
+def _speaks_late(run, stack):
+    """It ends its work as soon as it wakes: too late."""
+    seconds = run.chance.uniform(0.3, 1.0)
+    key, worker = _running(stack, "deaf", seconds)
+    with Frozen(stack, [worker]) as frozen:
+        until(lambda: stack.broker.get(key).attempt == 2, 30)
+        frozen.last(3)
+    until(lambda: any(one.rule in LATE for one in stack.broker.why(key).refusals), 30)
+    [refused] = [one for one in stack.broker.why(key).refusals if one.event == "finish"]
+    assert (refused.rule in LATE, refused.attempt, refused.state, refused.by) == (
+        True, 1, "completed", worker.name,
+    ), refused  # fmt: skip
+    return _stands(stack, key, worker)
+
+
+def _is_stopped(run, stack):
+    """It has much left to do when it wakes: its next beat tells that the attempt is no longer its own."""
+    key, worker = _running(stack, run.chance.choice(("deaf", "work")), 6 * _budget(stack))
+    with Frozen(stack, [worker]) as frozen:
+        horses = frozen.horses
+        until(lambda: stack.broker.get(key).attempt == 2, 30)
+        frozen.last(3)
+    # Asked at the first beat, killed after the grace where it does not listen.
+    budgets = stack.budgets
+    until(
+        lambda: not set(children(worker.pid)) & set(horses),
+        (budgets.beat_ms + budgets.stop_ms) / 500,
+    )
+    assert not [one for one in stack.broker.why(key).refusals if one.event == "finish"]
+    assert stack.broker.cancel(key).applied
+    record = stack.ended([key])[key]
+    assert (record.state, record.attempt) == ("cancelled", 2), record
+    return key
+
+
+def _wakes_in_time(run, stack):
+    """It wakes after the guess and before the grace is over: its next beat contradicts the guess."""
+    key, worker = _running(stack, "deaf", 3 * _budget(stack))
+    with Frozen(stack, [worker]):
+        until(lambda: stack.broker.get(key).inferred, 30)
+        time.sleep(run.chance.uniform(0, _budget(stack)))
+    record = stack.ended([key])[key]
+    assert (record.state, record.attempt, record.worker) == ("completed", 1, worker.name), record
+    return key
+
+
+def _stands(stack, key, late):
+    """The second attempt's word is the job's end, and its result."""
+    record = stack.ended([key])[key]
+    assert (record.state, record.attempt, record.tries) == ("completed", 2, 2), record
+    assert record.worker != late.name
+    assert stack.broker.result(key) == {"attempt": 2}
+    return key
+
+
+def _running(stack, engine, seconds):
+    """A job that has begun its work, and its worker."""
+    key = stack.broker.submit(engine, seconds).key
+    until(lambda: stack.effects.begun(str(key)))
+    name = stack.broker.get(key).worker
+    return key, next(seen for seen in stack.broker.workers() if seen.name == name)
+
+
+def _budget(stack):
+    return stack.budgets.guess_ms / 1_000
+
+
+class Frozen:
+    """These workers and all that they started stand still, until the end of this."""
+
+    def __init__(self, stack, workers):
+        self._stack, self._begun = stack, time.monotonic()
+        self.horses = [pid for worker in workers for pid in children(worker.pid)]
+        self._pids = [pid for worker in workers for pid in family(worker.pid)]
+
+    def __enter__(self):
+        for pid in self._pids:
+            kill(pid, signal.SIGSTOP)
+        return self
+
+    def last(self, budgets):
+        """Stay so until it has lasted for so many budgets of a guess."""
+        time.sleep(max(0.0, self._begun + budgets * _budget(self._stack) - time.monotonic()))
+
+    def __exit__(self, *exc):
+        for pid in self._pids:
+            kill(pid, signal.SIGCONT)
+
+
+@row("frozen-fleet", long=20, short=2)
+def frozen_fleet(run):
+    """Most workers of two nodes stand still together, for three budgets: nobody is judged, each job runs once."""
+    slots = 4 if run.count > 5 else 2
+    with run.stack() as stack, stack.broker.watch() as watcher:
+        stack.serve()
+        stack.workers(["deaf"], NODES, slots=slots)
+        watcher.snapshot()
+        keys, counts = [], Counter()
+        for _ in run.turns("freezes"):
+            works = [run.chance.uniform(0.2, 2.0) for _ in range(3 * slots)]
+            keys += [job.key for job in stack.broker.submit_many("deaf", works)]
+            until(lambda: sum(bool(seen.job) for seen in stack.beating()) > slots)
+            workers = _most(run, stack)
+            counts[f"{len(workers)} of {2 * slots}"] += 1
+            with Frozen(stack, workers) as frozen:
+                frozen.last(3)
+            stack.ended(keys)
+        records = all_hold(stack, keys, watcher)
+        rules = Counter(entry.rule for entry in stack.broker.log("desk").entries())
+        judged = {rule: rules[rule] for rule in ("guess_applied", "requeued", "lost", "unplaced")}
+        assert not any(judged.values()), judged
+        assert all((one.state, one.attempt) == ("completed", 1) for one in records.values())
+        return {"jobs": len(keys), "frozen": dict(counts), "judged": judged}
+
+
+@row("frozen-for-long", long=5, short=1)
+def frozen_for_long(run):
+    """The same beyond the brake: then they are judged, others run their jobs, and what they say late is refused."""
+    with run.stack() as stack, stack.broker.watch() as watcher:
+        stack.serve()
+        stack.workers(["deaf"], NODES, slots=2)
+        watcher.snapshot()
+        keys, braked = [], []
+        for _ in run.turns("freezes"):
+            made = stack.broker.submit_many("deaf", [1.0] * 4)
+            keys += [job.key for job in made]
+            until(lambda made=made: all(stack.effects.begun(str(job.key)) for job in made))
+            workers = run.chance.sample(stack.beating(), 3)
+            frozen_at = time.monotonic()
+            names = {worker.name for worker in workers}
+            given_up = [job.key for job in made if job.record().worker in names]
+            with Frozen(stack, workers):
+                until(lambda one=given_up: all(stack.broker.get(key).inferred for key in one), 60)
+                braked.append(time.monotonic() - frozen_at)
+                until(
+                    lambda one=given_up: all(stack.broker.get(key).attempt == 2 for key in one), 60
+                )
+            for key in given_up:
+                until(
+                    lambda key=key: any(one.rule in LATE for one in stack.broker.why(key).refusals)
+                )
+                record = stack.ended([key])[key]
+                assert (record.state, record.attempt) == ("completed", 2), record
+        all_hold(stack, keys, watcher)
+        brake = stack.budgets.brake_ms / 1_000
+        assert all(brake <= seconds <= 1.5 * brake for seconds in braked), braked
+        return {
+            "jobs": len(keys),
+            "judged_after": [round(one, 1) for one in braked],
+            "brake": brake,
+        }
+
+
+def _most(run, stack):
+    """More than half of the fleet."""
+    fleet = stack.beating()
+    return run.chance.sample(fleet, run.chance.randint(len(fleet) // 2 + 1, len(fleet)))

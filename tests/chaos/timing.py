@@ -1,0 +1,174 @@
+"""How long it took until a killed worker's job was shown as doubtful, guessed to be lost, and running elsewhere.
+
+The first is seen as a user sees it, in a list; the others are told by the log, whose entries carry Redis's time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from typing import NamedTuple
+
+from broker.roles.serve import SWEEPER_SECONDS
+from tests.chaos.run import share
+
+#: How often a list is looked at; a dispatcher's pace, and what a start takes on a free slot; in milliseconds.
+LOOK_MS, PLACING_MS = 50, 300
+SWEEP_MS = round(SWEEPER_SECONDS * 1_000)
+#: By how much a budget may be exceeded.
+SLACK = 1.5
+
+
+def now_ms():
+    return time.time_ns() // 1_000_000
+
+
+class Kill(NamedTuple):
+    """A worker was killed: by its name, or while it had this attempt in hand."""
+
+    at: int  #: epoch ms
+    worker: str = ""
+    key: str = ""
+    attempt: int = 0
+
+
+class Fate(NamedTuple):
+    """What came of a running attempt whose worker was killed: milliseconds from the kill, None where it never came."""
+
+    key: str
+    attempt: int
+    doubted: int | None
+    guessed: int | None
+    again: int | None
+
+
+class Eyes(threading.Thread):
+    """Looks at running jobs in a list, again and again, and remembers when each attempt was first shown as doubtful."""
+
+    def __init__(self, stack):
+        super().__init__(name="eyes", daemon=True)
+        self.doubted = {}  # (key, attempt) -> epoch ms
+        self._broker = stack.client("eyes")
+        self._watcher = self._broker.watch()
+        self._suspect_ms = stack.budgets.suspect_ms
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._live = {}
+
+    def __enter__(self):
+        self._watcher.snapshot()
+        self.start()
+        return self
+
+    def __exit__(self, *exc):
+        self._closed.set()
+        self._watcher.close()
+        self.join()
+        self._broker.close()
+
+    def busy(self):
+        """How many jobs wait, or run on a worker that is not in doubt."""
+        with self._lock:
+            return sum(
+                not record.inferred and (key, record.attempt) not in self.doubted
+                for key, record in self._live.items()
+            )
+
+    def run(self):
+        while not self._closed.wait(LOOK_MS / 1_000):
+            changes = self._watcher.changes(0)
+            with self._lock:
+                for change in changes:
+                    self._live.pop(str(change.key), None)
+                    if change.record and not change.record.ended:
+                        self._live[str(change.key)] = change.record
+            self._look()
+
+    def _look(self):
+        fleet = {seen.name: seen.silent_ms for seen in self._broker.workers()}
+        for key, record in list(self._live.items()):
+            silent = record.holder and fleet.get(record.worker, 0) > self._suspect_ms
+            if silent and not record.inferred and (key, record.attempt) not in self.doubted:
+                listed = self._broker.listed(key)
+                if listed.suspect:
+                    with self._lock:
+                        self.doubted[key, listed.record.attempt] = now_ms()
+
+
+def fates(broker, origin, kills, doubted):
+    """What came of each attempt that was running when its worker was killed; without those whose end was told."""
+    stories, hands = defaultdict(list), defaultdict(list)
+    for entry in broker.log(origin).entries():
+        key = str(entry.key(origin))
+        stories[key].append((int(entry.rev.split("-")[0]), entry))
+        if entry.rule == "started":
+            hands[entry.record.worker].append((int(entry.rev.split("-")[0]), key, entry))
+    found = {}
+    for kill in kills:
+        key, attempt = kill.key, kill.attempt
+        if not key:
+            begun = [(k, e.record.attempt) for at, k, e in hands[kill.worker] if at <= kill.at]
+            if not begun:
+                continue
+            key, attempt = begun[-1]
+        if fate := _fate(stories[key], key, attempt, kill.at, doubted):
+            found[key, attempt] = fate
+    return list(found.values())
+
+
+def _fate(story, key, attempt, killed_at, doubted):
+    """None where the attempt had not started, or ended by its own word."""
+    running, guessed, again = False, None, None
+    for at, entry in story:
+        record = entry.record
+        if record is None:
+            continue
+        if entry.rule == "started":
+            if record.attempt == attempt:
+                running = True
+            elif record.attempt > attempt and again is None:
+                again = at - killed_at
+        elif entry.rule == "guess_applied" and record.attempt == attempt:
+            guessed = at - killed_at if guessed is None else guessed
+        elif entry.event == "finish" and running and again is None and guessed is None:
+            return None
+    if not running:
+        return None
+    seen = doubted.get((key, attempt))
+    return Fate(key, attempt, seen and seen - killed_at, guessed, again)
+
+
+def limits(budgets):
+    """What the budgets allow from the kill on, in milliseconds: a beat may have been said just before it."""
+    guessed = budgets.guess_ms + SWEEP_MS
+    return {
+        "doubted": budgets.suspect_ms,
+        "guessed": guessed,
+        "again": guessed + budgets.grace_ms + SWEEP_MS + PLACING_MS,
+    }
+
+
+def delays(found, budgets):
+    """The shares of each delay beside what is allowed."""
+    lines = {}
+    for name, allowed in limits(budgets).items():
+        values = [getattr(fate, name) for fate in found if getattr(fate, name) is not None]
+        lines[f"{name}_ms"] = {
+            "of": len(values),
+            "p50": share(values, 0.5),
+            "p99": share(values, 0.99),
+            "allowed": allowed,
+        }
+    return lines
+
+
+def in_time(found, budgets, part=0.99):
+    """Each delay is within 1.5 times of what the budgets allow."""
+    for name, allowed in limits(budgets).items():
+        values = [getattr(fate, name) for fate in found if getattr(fate, name) is not None]
+        late = share(values, part)
+        assert late is None or late <= SLACK * allowed, (
+            f"{name} after {late} ms at the {part} share of {len(values)}: {allowed} ms are allowed, "
+            f"or {SLACK} times that"
+        )
