@@ -31,6 +31,8 @@ class Strays:
     def __init__(self, store: Store) -> None:
         #: Origin -> jobs that have a record, but are not among its `ids`: to be looked at.
         self.unlisted: dict[str, list[str]] = defaultdict(list)
+        #: Workers that something is kept of.
+        self.telling: list[str] = []
         self._store = store
 
     def walk(self) -> Iterator[list[Finding]]:
@@ -46,6 +48,7 @@ class Strays:
             names = list(map(read_text, cast("list[bytes]", found)))
             named = [known for known in map(self._store.keys.read, names) if known]
             self._note_unlisted([known for known in named if known.what == "job"])
+            self.telling += [known.rest for known in named if known.what == "worker"]
             origins = {known.origin for known in named if known.what in _BOOKS}
             yield self._lost(sorted(origins)) + find_wrong(self._store, names)
             if cursor == 0:
