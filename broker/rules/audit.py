@@ -26,7 +26,7 @@ KINDS = (GHOST, MISSING, DRIFT, STUCK)
 #: What mends it. `unlist`: there is no record, so no index may have it. `relist`: the record is right, the indexes
 #: follow it. `restore`: write the record as the log's newest entry tells it, then as `relist`. `remove`: the record
 #: must go, and its watchers be told. `discard`: RQ is to forget an attempt. `set_aside`: a key of a wrong type makes
-#: room. `enlist`: an origin is made known again. `forget`: let go of a worker of which only half is kept; where it lives,
+#: room. `enlist`: an origin is made known again. `forget`: let go of a worker of which only half is kept; if it lives,
 #: its next beat brings it back.
 UNLIST, RELIST, RESTORE, REMOVE = "unlist", "relist", "restore", "remove"
 DISCARD, SET_ASIDE, ENLIST, FORGET = "discard", "set_aside", "enlist", "forget"
