@@ -66,3 +66,26 @@ def rules_of(fleet, key):
     log = fleet.store.client.xrange(fleet.store.keys.of(key.origin).log)
     job = key.job.encode()
     return [fields[b"rule"].decode() for _, fields in log if fields[b"job"] == job]
+
+
+#: How each word of a sweeper comes to be due: what is prepared, and how long it takes from then.
+DUE = {
+    "guess_applied": ("running", GUESS),
+    "requeued": ("a guess", GRACE),
+    "lost": ("the last guess", GRACE),
+    "unplaced": ("placed", START),
+}
+
+
+def prepare(fleet, sweeper, what):
+    """One job of each situation that a sweeper judges; it is due after the time that `DUE` tells."""
+    if what == "placed":
+        [key] = placed(fleet, what)
+    else:
+        [key] = running(fleet, what, attempts=1 if what == "the last guess" else 3)
+    if "guess" in what:
+        wait(fleet, GUESS)
+        fleet.beat()
+        assert sweeper.step() == 1
+    settle(sweeper)
+    return key

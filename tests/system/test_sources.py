@@ -5,9 +5,9 @@ the model and to the script on a real Redis. What is said of sending is in test_
 test_sources_producer.py, of what is kept in test_sources_kept.py, of the job list in test_sources_list.py, of those
 who trust each other in test_sources_trust.py.
 
-Not here, for they come with the sweeper: 29, 32, 34, 36 (whom a sweep selects). Not here at all: 70 (a node is its
-name), 77-83 (rankings and reservations that are sent around: one dispatcher places, see tests/roles/test_dispatcher*),
-84-87 (an HTTP proxy between a request and its node).
+Whom a sweep selects (29, 32, 34, 36) is in test_sources_sweep.py. Not here at all: 70 (a node is its name), 77-83
+(rankings and reservations that are sent around: one dispatcher places, see tests/roles/test_dispatcher*), 84-87 (an
+HTTP proxy between a request and its node).
 """
 
 from __future__ import annotations

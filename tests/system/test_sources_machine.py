@@ -3,8 +3,8 @@
 Cases S, told to the model and to the script; S1 and S2 through the roles that settle them. That an end stays reachable
 from every state, whatever comes in between, is explored in tests/rules/test_attempt_explored.py.
 
-Not here, for they come with the sweeper, which chooses whom to judge: S12, S14. Not here at all: S3 and S4, for nobody
-starts or stops machines here, only jobs.
+Whom a sweep chooses (S12, S14) is in test_sources_sweep.py. Not here at all: S3 and S4, for nobody starts or stops
+machines here, only jobs.
 """
 
 from __future__ import annotations
