@@ -19,6 +19,7 @@ from broker.rules.record import REPORTED, Record
 from broker.rules.replay import fold
 from broker.rules.state import COMPLETED
 from broker.store import output
+from broker.store.audited import Audited, AuditSeen, Repair
 from broker.store.connection import check_version
 from broker.store.discover import find_url
 from broker.store.groups import Groups, GroupSeen
@@ -216,6 +217,14 @@ class Catalog:
     def parked(self, group: str) -> list[Parked]:
         """The entries that a group's handler failed for good, by origin, oldest first. Raises NotFound."""
         return parked_by(self, group)
+
+    def audit(self) -> AuditSeen:
+        """What the auditor's newest whole round found: its gauges read 0 in a healthy fleet."""
+        return Audited(self.store).seen()
+
+    def repairs(self, count: int = 100) -> list[Repair]:
+        """What the auditor mended, newest first: `count` at most, of the 1,000 that are kept."""
+        return Audited(self.store).repairs(count)
 
     def _key(self, key: Key | str) -> Key:
         return self.find(key) if isinstance(key, str) else key

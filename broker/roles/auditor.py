@@ -1,8 +1,8 @@
 """Holds what the broker keeps against itself, mends what does not fit, and says so: a healthy fleet has gauges of 0.
 
 One auditor leads, others stand by. Every few seconds it looks at the keys that everybody stands on, and every minute it
-goes round the whole: all keys of the namespace, then the books of each origin. A step reads a bounded piece, or mends a
-bounded number of findings, each in one step of Redis that does nothing where the job moved meanwhile.
+goes round the whole: all keys of the namespace, the books of each origin, what RQ still keeps. A step reads a bounded
+piece, or mends a bounded number of findings, each in one step of Redis that does nothing where the job moved meanwhile.
 
 What it finds is somebody's mistake: of a program, of a hand, of a server that lost something. So it is told, in the log
 of the process and in `broker:repairs`, and not only mended.
@@ -19,13 +19,14 @@ from typing import Any
 
 from broker.errors import BrokerError, Damaged, Refused
 from broker.roles.complaints import Complaints
+from broker.roles.handoff import Handoff
 from broker.roles.inspection import Inspection, Pieces
 from broker.roles.lead import Lead
-from broker.rules.audit import DRIFT, GHOST, MISSING, NOTHING, SET_ASIDE, STUCK, Finding
+from broker.roles.leftovers import Leftovers
+from broker.rules.audit import DISCARD, DRIFT, GHOST, MISSING, NOTHING, SET_ASIDE, STUCK, Finding
 from broker.rules.bounds import Bounds
 from broker.rules.liveness import Budgets
 from broker.store.audited import REPAIRS_MAX, Audited, AuditSeen, Repair
-from broker.store.lease import fence
 from broker.store.repair import Mender
 from broker.store.store import Store
 from broker.store.typed import find_wrong
@@ -56,12 +57,15 @@ class Auditor:
         *,
         budgets: Budgets | None = None,
         bounds: Bounds | None = None,
+        handoff: Handoff | None = None,
         round_seconds: float = ROUND_SECONDS,
         keys_seconds: float = KEYS_SECONDS,
     ) -> None:
         self._store = store
         self._view = View(store)
-        self._inspection = Inspection(store, budgets or Budgets())
+        self._handoff = handoff or Handoff(store.keys.namespace, store.url)
+        self._leftovers = Leftovers(store, self._handoff, budgets)
+        self._inspection = Inspection(store, budgets or Budgets(), self._leftovers)
         self._audited = Audited(store)
         self._mender = Mender(store, bounds)
         self._lead = Lead(store, ROLE, (budgets or Budgets()).guess_ms)
@@ -106,6 +110,7 @@ class Auditor:
             self._lead.release()
         except BrokerError as error:
             log.info("the lease of the %s runs out by itself: %s", ROLE, error)
+        self._handoff.close()
 
     def _hold(self) -> int:
         """Take or renew the lead. Where its own keys are of a wrong type, nobody else would set them aside."""
@@ -133,6 +138,8 @@ class Auditor:
         self._tell_repairs()
         if self._findings:
             return self._mend_some()
+        if self._mender.unsettled:
+            return self._settle()
         here = time.monotonic()
         if self._round is None and (self._is_urgent or here >= self._round_due):
             self._is_urgent, self._begun = False, here
@@ -143,7 +150,7 @@ class Auditor:
             self._keys, self._keys_due = None, here + self._keys_seconds
         if self._round and not self._findings and not self._go_on(self._round):
             self._end_round()
-        return int(bool(self._findings))
+        return int(bool(self._findings or self._mender.unsettled))
 
     def _go_on(self, pieces: Pieces) -> bool:
         """Look at the next piece; False where there is none."""
@@ -196,9 +203,10 @@ class Auditor:
 
     def _mend(self, finding: Finding) -> bool:
         try:
-            is_mended = self._mender.mend(finding, self._lead.term)
-            if is_mended and finding.key == self._store.keys.of(finding.origin).meta:
-                fence(self._store, finding.origin)
+            if finding.what == DISCARD:
+                is_mended = self._leftovers.discard(finding)
+            else:
+                is_mended = self._mender.mend(finding, self._lead.term)
         except Refused:
             raise _Deposed from None
         except Damaged as error:
@@ -212,6 +220,19 @@ class Auditor:
             # What stood on such a key is to be looked through soon.
             self._is_urgent = self._is_urgent or finding.what == SET_ASIDE
         return is_mended
+
+    def _settle(self) -> int:
+        """Behind the last repair: have those who listed what was damaged list it anew."""
+        for origin in sorted(self._mender.unsettled):
+            try:
+                self._mender.settle(origin, self._lead.term)
+            except Refused:
+                raise _Deposed from None
+            except Damaged as error:
+                self._complain(f"the readers of {origin} cannot be told: {error}")
+                self._mender.unsettled.discard(origin)  # the next repair there asks for it again
+                self._keys_due = 0.0
+        return 1
 
     def _tell(self, done: str, finding: Finding) -> None:
         """In the program's own log: thousands of one cause are no thousands of lines."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from broker.errors import BrokerError
+from broker.roles.leftovers import Leftovers
 from broker.rules.audit import Finding
 from broker.rules.liveness import Budgets
 from broker.store.audit import Audit
@@ -15,46 +16,51 @@ from broker.store.groups import Groups
 from broker.store.lease import fence
 from broker.store.store import Store
 from broker.store.strays import Strays
-from broker.store.typed import find_wrong, fleet_keys, said_keys
+from broker.store.typed import find_unreadable, find_wrong, fleet_keys, said_keys
 from broker.store.view import View
 
 #: How many keys one piece asks for their type: some milliseconds.
 KEYS_MAX = 1_000
 
 #: What each piece found, or why it failed.
-Pieces = Iterator[list[Finding] | BrokerError]
+Piece = list[Finding] | BrokerError
+Pieces = Iterator[Piece]
 
 
 class Inspection:
     """Looks at one store."""
 
-    def __init__(self, store: Store, budgets: Budgets) -> None:
+    def __init__(self, store: Store, budgets: Budgets, leftovers: Leftovers) -> None:
         #: How many origins the newest round has looked through so far.
         self.origins = 0
         self._store = store
         self._budgets = budgets
         self._view = View(store)
         self._groups = Groups(store)
+        self._leftovers = leftovers
 
     def of_keys(self) -> Pieces:
         """The keys that everybody stands on: those of the fleet, then those of each origin."""
         return _guarded(self._through_keys())
 
     def of_everything(self) -> Pieces:
-        """One round: all keys of the namespace, then the books of each origin known by then."""
+        """One round: all keys of the namespace, the books of each origin known by then, what RQ keeps."""
         self.origins = 0
         strays = Strays(self._store)
         yield from _guarded(strays.walk())
         yield from _guarded(self._through_origins(strays))
+        yield from _guarded(self._leftovers.look())
 
     def _through_keys(self) -> Pieces:
         yield find_wrong(self._store, fleet_keys(self._store))
         names = said_keys(self._store)
-        groups = self._groups.names()
-        for origin in self._view.origins():
+        groups, origins = self._groups.names(), self._view.origins()
+        for origin in origins:
             names += self._store.keys.of(origin).fixed(groups)
         for at in range(0, len(names), KEYS_MAX):
             yield find_wrong(self._store, names[at : at + KEYS_MAX])
+        for at in range(0, len(origins), KEYS_MAX):
+            yield find_unreadable(self._store, origins[at : at + KEYS_MAX])
 
     def _through_origins(self, strays: Strays) -> Pieces:
         for origin in self._view.origins():
@@ -70,7 +76,7 @@ class Inspection:
         yield audit.findings
 
 
-def _guarded(pieces: Pieces) -> Pieces:
+def _guarded(pieces: Iterator[list[Finding]] | Pieces) -> Pieces:
     try:
         yield from pieces
     except BrokerError as error:

@@ -41,7 +41,12 @@ class Lease:
 
 def raise_term(store: Store, origin: str, role: str, term: int) -> None:
     """Have the origin refuse every lower term of the role: a new leader's first act, before its first write there."""
-    store.scripts.run("raise_term", [store.keys.of(origin).meta], [f"term:{role}", term])
+    raise_number(store, origin, f"term:{role}", term)
+
+
+def raise_number(store: Store, origin: str, field: str, value: int) -> None:
+    """Have a number in the origin's meta be at least this: one that must never fall. Raises Unavailable, Damaged."""
+    store.scripts.run("raise", [store.keys.of(origin).meta], [field, value])
 
 
 def fence(store: Store, origin: str) -> None:

@@ -16,7 +16,9 @@ from broker.rules.event import Remove
 from broker.rules.key import Key
 from broker.rules.verdict import APPLIED, DUPLICATE
 from broker.store.connection import redis_errors
+from broker.store.groups import Groups
 from broker.store.keys import aside
+from broker.store.lease import fence, raise_number
 from broker.store.store import Store
 from broker.store.typed import ASIDE_MS_MAX, set_aside
 from broker.store.view import View
@@ -29,7 +31,10 @@ class Mender:
     """`mend` repairs whatever the store can repair."""
 
     def __init__(self, store: Store, bounds: Bounds | None = None) -> None:
+        #: Origins of which readers may hold a list that was damaged when they read it: `settle` them at last.
+        self.unsettled: set[str] = set()
         self._store = store
+        self._groups = Groups(store)
         self._view = View(store, bounds)
 
     def mend(self, finding: Finding, term: int) -> bool:
@@ -39,7 +44,7 @@ class Mender:
         """
         match finding.what:
             case audit.SET_ASIDE:
-                return set_aside(self._store, finding.key)
+                return self._set_aside(finding)
             case audit.ENLIST:
                 return self._enlist(finding.origin)
             case audit.REMOVE if finding.seen:
@@ -47,6 +52,29 @@ class Mender:
             case audit.UNLIST | audit.RELIST | audit.RESTORE:
                 return self._repair(finding, term)
         return False
+
+    def settle(self, origin: str, term: int) -> None:
+        """Have every reader list the origin anew, now that it is mended. No group loses its place.
+
+        Raises Refused("stale_term"), Unavailable, Damaged.
+        """
+        books = self._store.keys.of(origin)
+        keys = [books.log, books.meta, *map(books.sub, self._groups.names())]
+        self._check(self._store.scripts.run("renew", keys, [secrets.token_hex(8), term]), origin)
+        self.unsettled.discard(origin)
+
+    def _set_aside(self, finding: Finding) -> bool:
+        """With what else must be said where the key held what nobody can tell anew."""
+        books = self._store.keys.of(finding.origin)
+        now = self._store.clock.now()
+        if finding.key == books.gone:
+            # Before there are none: what was removed must not come back, whoever tells of it.
+            raise_number(self._store, finding.origin, "horizon", now)
+        is_done = set_aside(self._store, finding.key, anyway=finding.damaged)
+        if is_done and finding.key == books.meta:
+            raise_number(self._store, finding.origin, "horizon", now)
+            fence(self._store, finding.origin)
+        return is_done
 
     def _enlist(self, origin: str) -> bool:
         """Make the origin known again: whoever lists all of them had passed it over."""
@@ -85,8 +113,11 @@ class Mender:
             ASIDE_MS_MAX,
         ]
         answer = self._store.scripts.run("repair", keys, args)
+        self._check(answer, finding.origin)
+        if answer == b"told":
+            self.unsettled.add(finding.origin)
+        return answer in (b"done", b"told")
+
+    def _check(self, answer: bytes, origin: str) -> None:
         if answer == b"stale_term":
-            raise Refused(
-                "stale_term", f"a later auditor than of term {term} works on {finding.origin}"
-            )
-        return bool(answer == b"done")
+            raise Refused("stale_term", f"a later auditor works on {origin}")

@@ -1,11 +1,12 @@
-"""Keys of a wrong type: which they are, by their names, and how they make room for new ones.
+"""Keys that stop whoever needs them: which they are, and how they make room for new ones.
 
-One such key stops whoever needs it, for ever: no command of ours overwrites what it cannot read. What was there is
-kept for a day under another name.
+A key of a wrong type, by its name, or an origin's meta with a value that is none: no command of ours overwrites what it
+cannot read. What was there is kept for a day under another name.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import cast
 
@@ -14,10 +15,14 @@ from broker.store.connection import redis_errors
 from broker.store.decode import read_text
 from broker.store.keys import aside
 from broker.store.lease import LED_ROLES
+from broker.store.log import REV
 from broker.store.store import Store
 
 #: How long what was set aside is kept, in milliseconds (24 h).
 ASIDE_MS_MAX = 86_400_000
+#: What an origin's meta holds, beside terms and texts.
+_PLACES, _NUMBERS = ("floor", "rev"), ("horizon", "turned_at", "stale_after")
+_NUMBER = re.compile(r"[0-9]{1,15}\Z")
 #: How Redis calls the type of what is not there.
 _NOTHING = b"none"
 
@@ -47,22 +52,54 @@ def find_wrong(store: Store, names: Sequence[str]) -> list[Finding]:
         types = pipe.execute()
     found = zip(map(store.keys.read, names), names, types, strict=True)
     return [
-        Finding(
-            kind=DRIFT,
-            origin=named.origin,
-            job="",
-            text=f"{name} is a {raw.decode()}, not a {named.type}",
-            what=SET_ASIDE,
-            key=name,
-        )
+        _aside_of(named.origin, name, f"{name} is a {raw.decode()}, not a {named.type}", False)
         for named, name, raw in found
         if named and raw not in (_NOTHING, named.type.encode())
     ]
 
 
-def set_aside(store: Store, name: str) -> bool:
-    """Put a key of a wrong type out of the way; whether it was of one. Works in a full Redis. Raises Unavailable."""
+def find_unreadable(store: Store, origins: Sequence[str]) -> list[Finding]:
+    """Those origins' metas that hold what no reader and no script can take for a place or a number.
+
+    Raises Unavailable.
+    """
+    metas = [store.keys.of(origin).meta for origin in origins]
+    with redis_errors(), store.client.pipeline(transaction=False) as pipe:
+        for meta in metas:
+            pipe.hgetall(meta)
+        replies = pipe.execute(raise_on_error=False)
+    found = []
+    for origin, meta, said in zip(origins, metas, replies, strict=True):
+        # One of a wrong type is found by that.
+        for raw, value in said.items() if isinstance(said, dict) else ():
+            field = read_text(raw)
+            if not _is_readable(field, read_text(value)):
+                found.append(_aside_of(origin, meta, f"{field} of {meta} is {value!r:.60}", True))
+                break
+    return found
+
+
+def _is_readable(field: str, value: str) -> bool:
+    if field in _PLACES:
+        return REV.match(value) is not None
+    if field in _NUMBERS or field.startswith("term:"):
+        return _NUMBER.match(value) is not None
+    return True
+
+
+def _aside_of(origin: str, key: str, text: str, damaged: bool) -> Finding:
+    return Finding(
+        kind=DRIFT, origin=origin, job="", text=text, what=SET_ASIDE, key=key, damaged=damaged
+    )
+
+
+def set_aside(store: Store, name: str, *, anyway: bool = False) -> bool:
+    """Put a key of a wrong type (or `anyway`) out of the way; whether it was. Works in a full Redis.
+
+    Raises Unavailable.
+    """
     named = store.keys.read(name)
     if named is None:
         return False
-    return bool(store.scripts.run("set_aside", [name, aside(name)], [named.type, ASIDE_MS_MAX]))
+    right = "" if anyway else named.type
+    return bool(store.scripts.run("set_aside", [name, aside(name)], [right, ASIDE_MS_MAX]))

@@ -23,11 +23,11 @@ if TTL_MS == 0 then
   if leader then call('DEL', LEADER) end
   return '0'
 end
-local term = last
--- A holder whose term was lost must not go on with a guess at it.
+local term = tonumber(last or nil) and last
+-- A holder whose term was lost, or is none, must not go on with a guess at it.
 if not (leader and term) then
   -- At least Redis's time: a Redis that lost its last second must not give a term twice.
-  term = string.format('%.0f', math.max((tonumber(last) or 0) + 1, NOW))
+  term = string.format('%.0f', math.max((tonumber(last or nil) or 0) + 1, NOW))
   call('SET', TERM, term)
 end
 call('SET', LEADER, HOLDER, 'PX', ARGV[2])

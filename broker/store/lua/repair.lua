@@ -22,8 +22,8 @@
 --   submit_rev   the log id of its submission, where the log still tells it
 --   ttl_ms       how long `aside` stays
 -- RETURNS
---   `done`; `moved`: the job or the log did meanwhile; `again`: the log went on for too long to tell; `stale_term`.
---   Nothing was done but for `done`
+--   `done`; `told`: as well, and whoever listed the origin before was told otherwise; `moved`: the job or the log did
+--   meanwhile; `again`: the log went on for too long to tell; `stale_term`. With those three nothing was done
 -- WRITES
 --   meta: term:auditor; live, done, ready, delayed, ids, job, aside
 
@@ -105,7 +105,7 @@ end
 
 -- Step 1: read everything by its type, and every number, before the first write.
 for _, zset in ipairs({LIVE, READY, DELAYED, IDS}) do call('ZCARD', zset) end
-local done_at = call('ZSCORE', DONE, NAME)
+local done_at, listed_at = call('ZSCORE', DONE, NAME), call('ZSCORE', IDS, member_of(NAME))
 local known = tonumber(call('HGET', META, 'term:auditor') or nil) or 0
 if tonumber(TERM) < known then return 'stale_term' end
 
@@ -142,4 +142,6 @@ if ENTRY ~= '' then
   restore(before, after)
 end
 list_anew(after, done_at)
+-- Readers list by `ids`, and take a record as it stands.
+if ENTRY ~= '' or IS_DAMAGED or (after and not listed_at) then return 'told' end
 return 'done'

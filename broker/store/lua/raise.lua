@@ -1,13 +1,14 @@
---- Has an origin refuse every lower term of a role: what a new leader does before its first write.
+--- Raises a number in an origin's meta that must never fall: a role's term, so that every lower one is refused (what a
+-- new leader does before its first write), or the horizon.
 -- KEYS
 --   meta    hash: epoch floor rev horizon turned_at term:<role>
 -- ARGV
---   field   term:<role>
---   term    the new leader's
+--   field   term:<role>, horizon
+--   value   the new one
 -- RETURNS
---   the highest term known, as text: that one, unless a later leader was here
+--   the highest value known, as text: that one, unless a higher one stood
 -- WRITES
---   meta, where the term is higher
+--   meta, where the value is higher
 
 local known = redis.call('HGET', KEYS[1], ARGV[1])
 if known and known ~= '' and tonumber(known) >= tonumber(ARGV[2]) then return known end
