@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Misconfigured,
         NotFound,
         Refused,
+        Resync,
         TimedOut,
         Unavailable,
         Untrusted,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from broker.outcome import Listed, Outcome
     from broker.patience import patiently
     from broker.producer import AsyncJobEvents, JobEvents
+    from broker.readers import Reader, Readers
     from broker.rules.event import Remove, RemovePair, Report
     from broker.rules.handoff import FUNCTION, queue_name, rq_job_id
     from broker.rules.key import Key
@@ -69,6 +71,8 @@ __all__ = [  # noqa: RUF022 - grouped: it reads as a table of contents
     "AsyncSubscription",
     "Change",
     "Delivery",
+    "Reader",
+    "Readers",
     "Snapshot",
     "Subscription",
     "Watcher",
@@ -101,6 +105,7 @@ __all__ = [  # noqa: RUF022 - grouped: it reads as a table of contents
     "Misconfigured",
     "NotFound",
     "Refused",
+    "Resync",
     "TimedOut",
     "Unavailable",
     "Untrusted",
@@ -117,6 +122,7 @@ _HOMES = {
     "broker.outcome": ("Listed", "Outcome"),
     "broker.patience": ("patiently",),
     "broker.producer": ("AsyncJobEvents", "JobEvents"),
+    "broker.readers": ("Reader", "Readers"),
     "broker.rules.event": ("Remove", "RemovePair", "Report"),
     "broker.rules.handoff": ("FUNCTION", "queue_name", "rq_job_id"),
     "broker.rules.key": ("Key",),

@@ -57,6 +57,10 @@ class Gone(BrokerError):
         self.why = why
 
 
+class Resync(BrokerError):
+    """The reader fell behind what is kept for it, or has not listed yet: it must take a snapshot."""
+
+
 class Unavailable(BrokerError, ConnectionError):
     """Redis did not take the call (down, full, read-only, loading, busy): nothing is lost; retry."""
 

@@ -45,6 +45,8 @@ class Follower:
         self.place: Place | None = None
         #: Whether `records` is all that the reader's user holds: only then can a loss be made good by listing anew.
         self.is_whole = True
+        #: Whether the last `step` met damage.
+        self.is_damaged = False
         #: When what is held is next to be compared with a new list, by the monotonic clock.
         self.relist_at = 0.0
         self._store = store

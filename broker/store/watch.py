@@ -185,14 +185,15 @@ class Watcher:
     def _wait(self, seconds: float) -> Collection[str] | None:
         """The origins that rang; None: look at each."""
         followers = self._followers.values()
-        logs = {follower.log.key: follower for follower in followers if follower.place}
+        # A log that is none cannot ring: the look names it, once a second.
+        logs = {one.log.key: one for one in followers if one.place and not one.is_damaged}
         dues = [follower.relist_at for follower in followers if follower.can_relist]
         seconds = min(seconds, max(0.0, min([self._look_at, *dues]) - time.monotonic()))
         places = {key: follower.place.rev for key, follower in logs.items() if follower.place}
         try:
             rung = self._bell.wait(places, round(seconds * 1000))
         except Damaged:
-            return None  # one log that is none must not keep the others silent: the look names it
+            return None  # which one it is, the look finds: it must not keep the others silent
         return None if rung is None else {logs[key].origin for key in rung}
 
     def _read(self, rung: Collection[str] | None) -> None:
@@ -214,7 +215,9 @@ class Watcher:
             self._followers[origin] = self._followers.pop(origin)  # to the end of the row
             try:
                 self._untold += follower.step(lambda: self._is_closed)
+                follower.is_damaged = False
             except Damaged as met:
+                follower.is_damaged = True
                 damage = met
         else:
             # Only a look at all tells that nothing is left of what was left before.

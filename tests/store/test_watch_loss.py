@@ -222,6 +222,26 @@ def test_a_log_of_a_wrong_type_is_damage_and_silences_no_other_origin(store, wat
     assert logged(watcher.records) == logged(before.records() | desk.records() | after.records())
 
 
+def test_a_log_of_a_wrong_type_is_told_once_a_second_to_whoever_waits(store, watcher):
+    desk, other = Desk(store), Desk(store, "other")
+    for one in (desk, other):
+        one.report("a")
+    watcher.snapshot()
+    store.client.delete(desk.keys.log)
+    store.client.set(desk.keys.log, "text")
+    begun, told = time.monotonic(), 0
+    while time.monotonic() - begun < 2:
+        with pytest.raises(Damaged):
+            watcher.changes(5_000)
+        told += 1
+    assert told <= 4
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(watcher.changes, 5_000)
+        until(lambda: blocked(store))
+        other.report("b")
+        assert [change.key for change in waiting.result()] == [key("b", "other")]
+
+
 def test_a_damaged_record_hides_no_other(desk, watcher, caplog):
     desk.report_many("abc")
     desk.store.client.delete(desk.keys.of_job(key("b").job).job)

@@ -193,6 +193,14 @@ def test_the_watcher_of_the_readme_lists_what_there_is(
     assert capsys.readouterr().out == "desk/echo//7 queued\n"
 
 
+def test_the_readers_of_the_readme_hold_what_there_is(
+    broker: Broker, here: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker.submit("echo", origin="desk", id="7")
+    exec(python("broker.readers()"), {})
+    assert capsys.readouterr().out == "desk/echo//7\n"
+
+
 def test_the_subscriber_of_the_readme_is_told_until_control_c(
     broker: Broker, here: dict[str, str]
 ) -> None:

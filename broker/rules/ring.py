@@ -1,0 +1,56 @@
+"""What a reader has not taken yet: the newest change of each job, in order, and never more than so many.
+
+Readers follow state, so of two changes of one job only the newer one counts. Where even that is too much, nothing is
+kept: a reader that holds a part cannot know what it lacks, so it is told once that it must list again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker.rules.key import Key
+from broker.rules.replay import Change
+
+#: How many jobs may have changed before their reader must list again.
+SIZE = 1_024
+
+
+class Ring:
+    """One reader's changes. It begins lost: whoever has not listed yet cannot follow."""
+
+    def __init__(self, size: int = SIZE) -> None:
+        self._size = size
+        self._changes: dict[Key, Change] = {}
+        #: Whether something was dropped since `begin`; then nothing is kept.
+        self.is_lost = True
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether the reader falls behind: half of the room is used up."""
+        return 2 * len(self._changes) >= self._size
+
+    def begin(self) -> None:
+        """The reader knows all that there is now: keep what changes from here on."""
+        self._changes.clear()
+        self.is_lost = False
+
+    def put(self, changes: Iterable[Change]) -> bool:
+        """Keep each in place of an older one of the same job; False where something had to be dropped."""
+        for change in changes:
+            if self.is_lost:
+                break
+            self._changes.pop(change.key, None)
+            self._changes[change.key] = change
+            if len(self._changes) > self._size:
+                self._changes.clear()
+                self.is_lost = True
+        return not self.is_lost
+
+    def take(self) -> list[Change]:
+        """All that is kept, in the order in which it happened; the reader has it from now on."""
+        taken = list(self._changes.values())
+        self._changes.clear()
+        return taken

@@ -1,0 +1,371 @@
+"""Many readers on one connection: each is told its own way through, and none can hold up or swell another."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import threading
+import time
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from itertools import pairwise
+
+import pytest
+
+from broker import Resync
+from broker.readers import Readers
+from broker.rules.event import Remove
+from broker.rules.replay import fold, rev_order
+from broker.rules.ring import SIZE
+from broker.store.log import Log
+from broker.store.store import Store
+from broker.store.watch import Watcher
+from tests.store.readers import ORIGIN, SECONDS_MAX, Desk, changes_until, key, logged, report, until
+
+
+@pytest.fixture
+def desk(store):
+    """Its origin is known, so that nobody needs to find it first."""
+    desk = Desk(store)
+    desk.report("known")
+    desk.remove("known")
+    return desk
+
+
+@pytest.fixture
+def reading(redis_url, namespace):
+    """The store of the readers: its connections are not those of the writer."""
+    with closing(Store.from_url(redis_url, namespace)) as store:
+        yield store
+
+
+@pytest.fixture
+def readers(reading, desk):
+    with Readers(reading) as readers:
+        yield readers
+
+
+class Follower(threading.Thread):
+    """Does as a reader should, as fast as it can or pausing after each batch, until it is closed."""
+
+    def __init__(self, reader, pause=0.0):
+        super().__init__()
+        self.reader = reader
+        self.pause = pause
+        self.held = {}
+        self.is_listed = False
+        self.resyncs = 0
+        self.batches = []
+        self.error = None
+        self.start()
+
+    def run(self):
+        try:
+            self.held = dict(self.reader.snapshot().records)
+            self.is_listed = True
+            while not self.reader.closed:
+                self.follow()
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def follow(self):
+        try:
+            changes = self.reader.changes(10_000)
+        except Resync:
+            self.resyncs += 1
+            self.held = dict(self.reader.snapshot().records)
+            return
+        if changes:
+            self.batches.append(changes)
+        for change in changes:
+            follow(self.held, change)
+        if self.pause:
+            threading.Event().wait(self.pause)
+
+
+def follow(held, change):
+    if change.record is None:
+        held.pop(change.key, None)
+    else:
+        held[change.key] = change.record
+
+
+def states(changes):
+    return [(change.key.id, change.record and change.record.state) for change in changes]
+
+
+def test_a_reader_lists_and_then_follows(desk, readers):
+    desk.report_many("ab")
+    with readers.open() as reader:
+        snapshot = reader.snapshot()
+        assert snapshot.records == desk.records()
+        assert snapshot.cursor == {ORIGIN: Log(desk.store, ORIGIN).position().place}
+        desk.report("a", "completed")
+        desk.remove("b")
+        told = changes_until(reader, lambda told: len(told) == 2)
+        assert states(told) == [("a", "completed"), ("b", None)]
+        assert reader.changes(0) == []
+
+
+def test_the_client_gives_readers_of_all_origins_or_of_some(broker):
+    desk, shelf = Desk(broker.store), Desk(broker.store, "shelf")
+    desk.report("a")
+    shelf.report("b")
+    with broker.readers() as all_of_them, broker.readers(["shelf"]) as some:
+        assert set(all_of_them.open().snapshot().records) == {key("a"), key("b", "shelf")}
+        reader = some.open()
+        assert set(reader.snapshot().records) == {key("b", "shelf")}
+        desk.report("c")
+        shelf.report("d")
+        assert states(changes_until(reader, lambda told: told)) == [("d", "running")]
+        assert all_of_them.drift == 0
+
+
+def test_whoever_took_no_snapshot_is_told_to_take_one(desk, readers):
+    reader = readers.open()
+    with pytest.raises(Resync, match="snapshot"):
+        reader.changes(0)
+    reader.snapshot()
+    assert reader.changes(0) == []
+
+
+def test_a_hundred_readers_take_one_connection_and_ask_nothing_of_redis(desk, reading, readers):
+    desk.report_many(range(50))
+    first = readers.open()
+    first.snapshot()
+    clients = len(desk.store.client.client_list())
+    opened = [readers.open() for _ in range(100)]
+    assert all(len(reader.snapshot().records) == 50 for reader in opened)
+    desk.report("one more")
+    for reader in opened:
+        assert states(changes_until(reader, lambda told: told)) == [("one more", "running")]
+    assert len(desk.store.client.client_list()) == clients
+    mine = reading.client.connection_pool
+    assert len(mine._available_connections) + len(mine._in_use_connections) <= 2
+
+
+def test_changes_of_one_job_that_were_not_taken_are_one(desk, readers):
+    reader, other = readers.open(), readers.open()
+    reader.snapshot()
+    other.snapshot()
+    for seq in range(1, 40):
+        desk.report("a", node=f"n{seq}", seq=seq)
+    changes_until(other, lambda told: told and told[-1].record.seq == 39)
+    [change] = reader.changes(0)
+    assert (change.record.seq, change.record.node) == (39, "n39")
+
+
+def test_where_a_reader_stands_a_watcher_goes_on(desk, store, readers):
+    desk.report_many("ab")
+    reader = readers.open()
+    held = dict(reader.snapshot().records)
+    desk.report("c")
+    for change in changes_until(reader, lambda told: told):
+        follow(held, change)
+    cursor = reader.cursor
+    desk.report("d")
+    desk.remove("a")
+    with Watcher(store) as watcher:
+        watcher.resume(cursor, held)
+        told = changes_until(watcher, lambda told: len(told) == 2)
+        assert states(told) == [("d", "running"), ("a", None)]
+        assert logged(watcher.records) == logged(desk.records())
+
+
+def test_each_is_told_in_order_at_its_own_pace_and_ends_with_the_list(desk, readers):
+    followers = [Follower(readers.open(), pause) for pause in (0, 0, 0.001, 0.005, 0.02, 0.05)]
+    origins = [desk, Desk(desk.store, "shelf")]
+    for turn in range(60):
+        for one in origins:
+            one.report_many(range(turn, turn + 40), seq=turn + 1, node=str(turn))
+            one.remove(turn)
+    truth = logged(origins[0].records() | origins[1].records())
+    for follower in followers:
+        until(lambda follower=follower: logged(follower.held) == truth)
+    readers.close()
+    for follower in followers:
+        follower.join(SECONDS_MAX)
+        assert follower.error is None
+        assert follower.batches
+        for origin in (ORIGIN, "shelf"):
+            told = [change for batch in follower.batches for change in batch]
+            revs = [rev_order(change.rev) for change in told if change.key.origin == origin]
+            assert all(earlier <= later for earlier, later in pairwise(revs))
+            assert len(set(revs)) == len(revs)
+    assert sum(map(len, followers[-1].batches)) < sum(map(len, followers[0].batches))
+
+
+def test_a_reader_that_fell_behind_is_told_once_and_lists_again(desk, readers, caplog):
+    reader, other = readers.open("slow one"), Follower(readers.open())
+    reader.snapshot()
+    desk.report_many(range(SIZE + 200))
+    desk.remove(5)
+    until(lambda: logged(other.held) == logged(desk.records()))
+    with pytest.raises(Resync, match="slow one"):
+        reader.changes(0)
+    held = dict(reader.snapshot().records)
+    assert logged(held) == logged(desk.records())
+    desk.report("after")
+    told = changes_until(reader, lambda told: told)
+    assert states(told) == [("after", "running")]
+    assert other.resyncs == 0
+    other.reader.close()
+    other.join()
+    warnings = [entry.getMessage() for entry in caplog.records]
+    assert warnings[-1] == "slow one fell behind by more than can be kept: it must list again"
+    assert all(warning.startswith("slow one ") for warning in warnings)
+
+
+def test_a_reader_that_falls_behind_is_warned_of_while_it_does_and_not_at_each_change(
+    desk, readers, caplog
+):
+    reader, other = readers.open(), readers.open()
+    reader.snapshot()
+    other.snapshot()
+    for number in range(SIZE):
+        desk.report(number)
+        changes_until(other, lambda told: told)
+    [warning] = [entry.getMessage() for entry in caplog.records]
+    assert warning == f"{reader.name} falls behind: {SIZE // 2} jobs wait for it"
+
+
+def test_one_that_never_reads_costs_no_more_after_twenty_thousand_events(desk, readers):
+    """Jobs come and go, so that the list itself stays small: what grows would be kept for the one who never reads."""
+
+    class Forgetful(Follower):
+        def follow(self):
+            super().follow()
+            self.batches.clear()
+
+    never, follower = readers.open(), Forgetful(readers.open())
+    never.snapshot()
+    sizes = []
+    tracemalloc.start()
+    try:
+        for turn in range(200):
+            ids = range(50 * turn, 50 * turn + 50)
+            desk.report_many(ids)
+            desk.view.apply([Remove(key=key(id)) for id in ids])
+            if turn % 50 == 49:
+                until(lambda: not follower.held)
+                sizes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert len(sizes) == 4
+    assert sizes[-1] - sizes[0] < 500_000
+    with pytest.raises(Resync):
+        never.changes(0)
+    assert never.snapshot().records == {}
+    follower.reader.close()
+    follower.join()
+
+
+def test_one_wedged_reader_of_eight_does_not_slow_the_others(desk, readers):
+    """The delay from write to delivery, in alternating rounds with and without one that never takes anything."""
+    heard = {}
+
+    class Timed(Follower):
+        def follow(self):
+            for change in self.reader.changes(10_000):
+                heard.setdefault(change.key.id, []).append(time.monotonic())
+
+    followers = [Timed(readers.open()) for _ in range(7)]
+    numbers = itertools.count()
+
+    def write():
+        """Five jobs, and how late each of the seven heard of each."""
+        ids = [str(next(numbers)) for _ in range(5)]
+        at = time.monotonic()
+        desk.report_many(ids)
+        until(lambda: all(len(heard.get(id, ())) == 7 for id in ids))
+        return [moment - at for id in ids for moment in heard[id]]
+
+    def p99():
+        return statistics.quantiles([late for _ in range(150) for late in write()], n=100)[98]
+
+    until(lambda: all(follower.is_listed for follower in followers))
+    p99()  # warm
+    free, wedged = [], []
+    for _ in range(4):
+        free.append(p99())
+        with readers.open("wedged") as reader:
+            reader.snapshot()
+            wedged.append(p99())
+    readers.close()
+    for follower in followers:
+        follower.join()
+    print(f"p99 free {free}, wedged {wedged}")
+    assert statistics.median(wedged) <= 2 * max(statistics.median(free), 0.005)
+
+
+def test_snapshots_amid_writes_and_removals_are_the_state_at_their_cursor(
+    desk, redis_url, namespace, readers
+):
+    done = threading.Event()
+    desk.report_many(range(300), "queued")
+
+    def write(number):
+        with closing(Store.from_url(redis_url, namespace)) as store:
+            mine = Desk(store)
+            for turn in itertools.count():
+                if done.is_set():
+                    return
+                ids = [(turn * 7 + n * number) % 400 for n in range(4)]
+                mine.view.apply([report(id, seq=turn + 1, node=str(turn)) for id in ids])
+                mine.remove(turn % 400, removed_at=1)
+                mine.report(turn % 400, created_at=2_000 + turn)
+
+    with ThreadPoolExecutor() as pool:
+        writers = [pool.submit(write, number) for number in (1, 2)]
+        try:
+            taken = []
+            for _ in range(40):
+                reader = readers.open()
+                snapshot = reader.snapshot()
+                held = dict(snapshot.records)
+                for change in changes_until(reader, lambda told: len(told) > 5):
+                    follow(held, change)
+                taken += [(snapshot.records, snapshot.cursor), (held, reader.cursor)]
+                reader.close()
+        finally:
+            done.set()
+        for writer in writers:
+            writer.result()
+    entries = list(Log(desk.store, ORIGIN).entries())
+    revs = {cursor[ORIGIN].rev for _, cursor in taken}
+    assert len(revs) > 40
+    for records, cursor in taken:
+        assert logged(records) == logged(fold(ORIGIN, entries, cursor[ORIGIN].rev))
+
+
+def test_a_storm_of_readers_that_come_and_go_harms_nobody(desk, readers):
+    """Sixteen threads open, list, follow and close, while jobs come and go."""
+    steady = Follower(readers.open())
+    over = threading.Event()
+
+    def come_and_go(number):
+        rounds = 0
+        while not over.is_set():
+            with readers.open() as reader:
+                held = dict(reader.snapshot().records)
+                for change in reader.changes(number % 4):
+                    follow(held, change)
+            assert reader.changes(1_000) == []
+            rounds += 1
+        return rounds
+
+    with ThreadPoolExecutor(16) as pool:
+        storm = [pool.submit(come_and_go, number) for number in range(16)]
+        for turn in range(150):
+            desk.report_many(range(turn, turn + 20), seq=turn + 1)
+            desk.remove(turn)
+        over.set()
+        assert all(thread.result() > 3 for thread in storm)
+    until(lambda: logged(steady.held) == logged(desk.records()))
+    assert len(readers._list.inboxes) == 1
+    steady.reader.close()
+    steady.join()
+    assert steady.resyncs == 0
+    assert steady.error is None
