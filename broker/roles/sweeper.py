@@ -182,7 +182,8 @@ class Sweeper:
         if here < self._promises_due:
             return
         self._promises_due = here + PROMISES_SECONDS
-        before, stale = self._around.stale, self._view.promises(list(watcher.cursor))
+        spoken_of = [origin for origin in watcher.cursor if origin in self._jobs.names]
+        before, stale = self._around.stale, self._view.promises(spoken_of)
         self._around = replace(self._around, stale=stale)
         origins = before.keys() | stale.keys()
         changed = [origin for origin in origins if before.get(origin) != stale.get(origin)]
@@ -208,7 +209,9 @@ class Sweeper:
         events = []
         keys = self._jobs.take_due(around.now, LOOKS_MAX, again_at)
         for key, record in read_each(self._view, keys, self._complain):
-            event = record and judge(key, record, around)
+            if record is None:
+                continue  # the log will tell that it went; if it does not, the record may come back
+            event = judge(key, record, around)
             # What is said comes back by the log; where it was refused, the job is looked at again.
             self._jobs.put(key, record, around, not_before=again_at if event else 0)
             if event:

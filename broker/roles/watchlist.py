@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from broker.rules.key import Key
 from broker.rules.record import REPORTED, SUBMITTED, Record
@@ -33,6 +33,11 @@ class Watchlist:
 
     def __len__(self) -> int:
         return len(self._records)
+
+    @property
+    def names(self) -> Collection[str]:
+        """The nodes and origins that jobs depend on: a job of ours on its node, a reported one on both."""
+        return self._of.keys()
 
     def follow(self, change: Change, around: Around) -> None:
         """What the log told. It may be older than what was read of the job since."""

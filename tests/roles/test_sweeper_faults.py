@@ -269,6 +269,21 @@ def test_one_damaged_record_stops_nobody_else(fleet, caplog):
     assert shown(fleet, keys[1])[0] == "failed~"
 
 
+def test_a_record_that_got_lost_and_came_back_is_judged_as_before(fleet):
+    """As an audit brings it back, of which no log tells."""
+    fleet.workers_of("node-a")
+    sweeper = attentive(fleet)
+    [key] = running(fleet, "7")
+    name = fleet.store.keys.of_job(key).job
+    fleet.store.client.rename(name, f"{name}:kept")
+    wait(fleet, GUESS)
+    assert settle(sweeper) == 0
+    fleet.store.client.rename(f"{name}:kept", name)
+    wait(fleet, BEAT)
+    assert settle(sweeper) == 1
+    assert shown(fleet, key)[0] == "failed~"
+
+
 @pytest.mark.parametrize("book", ["live", "meta", "log"])
 def test_one_damaged_origin_stops_nobody_else(fleet, caplog, book):
     fleet.workers_of("node-a", count=2)
