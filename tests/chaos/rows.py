@@ -2,7 +2,26 @@
 
 from __future__ import annotations
 
-from tests.chaos import freezing, poison, serving, workers
+from tests.chaos import (
+    cancels,
+    freezing,
+    poison,
+    removals,
+    repeats,
+    serving,
+    sweeps,
+    workers,
+)
 from tests.chaos.run import ROWS
 
-__all__ = ["ROWS", "freezing", "poison", "serving", "workers"]
+__all__ = [
+    "ROWS",
+    "cancels",
+    "freezing",
+    "poison",
+    "removals",
+    "repeats",
+    "serving",
+    "sweeps",
+    "workers",
+]
