@@ -1,4 +1,4 @@
-"""The checkup: what is wrong, or soon will be, with Redis and the fleet. Findings, the worst first.
+"""The checkup: what is wrong, or soon will be, with Redis and the fleet, as findings.
 
 It reads and judges; it mends nothing.
 """
@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from broker.errors import Misconfigured
+from broker.errors import Damaged, Misconfigured
 from broker.rules.state import QUEUED
 from broker.store.groups import GroupSeen
 from broker.store.health import Health, read
@@ -43,6 +43,7 @@ class Finding:
     level: str
     topic: str
     text: str
+    key: str = ""  #: of the job, or of Redis, that it is about
 
     def to_json(self) -> dict[str, Any]:
         """As every face shows it."""
@@ -51,12 +52,17 @@ class Finding:
 
 def examine(catalog: Catalog) -> list[Finding]:
     """Look at the server, the nodes, the jobs that wait and the groups; raises Unavailable where no Redis answers."""
-    found = [
-        *judge_server(read(catalog.store)),
-        *_nodes(catalog),
-        *_waiting(catalog),
-        *judge_groups(catalog.groups(), catalog.config.budgets.guess_ms),
-    ]
+    found = list(judge_server(read(catalog.store)))
+    for look in (_nodes, _waiting, _groups):
+        try:
+            found += look(catalog)
+        except Damaged as error:
+            found.append(Finding(ERROR, look.__name__.strip("_"), f"cannot be read: {error}"))
+    return found
+
+
+def worst_first(found: Iterable[Finding]) -> list[Finding]:
+    """Errors, then warnings, then what is fine."""
     return sorted(found, key=lambda finding: _ORDER[finding.level])
 
 
@@ -152,6 +158,10 @@ def _waiting(catalog: Catalog) -> Iterator[Finding]:
         yield Finding(
             ERROR, "engine", f"{count} jobs wait for engine {engine}, which no node offers"
         )
+
+
+def _groups(catalog: Catalog) -> Iterator[Finding]:
+    return judge_groups(catalog.groups(), catalog.config.budgets.guess_ms)
 
 
 def judge_groups(groups: Iterable[GroupSeen], lease_ms: int) -> Iterator[Finding]:

@@ -19,10 +19,10 @@ SCRIPTS = sorted((ROOT / "broker/store/lua").rglob("*.lua"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 CLIENT = {
-    "broker.catalog", "broker.checkup", "broker.client", "broker.delivery", "broker.explain", "broker.fleet",
-    "broker.groups", "broker.handler", "broker.holder", "broker.leases", "broker.member", "broker.outcome",
-    "broker.patience", "broker.producer", "broker.readers", "broker.reported", "broker.reporting", "broker.submission",
-    "broker.subscription", "broker.trust", "broker.waiting",
+    "broker.audits", "broker.catalog", "broker.checkup", "broker.client", "broker.delivery", "broker.explain",
+    "broker.fleet", "broker.groups", "broker.handler", "broker.holder", "broker.leases", "broker.member",
+    "broker.outcome", "broker.patience", "broker.producer", "broker.readers", "broker.reported", "broker.reporting",
+    "broker.submission", "broker.subscription", "broker.trust", "broker.waiting", "broker.wishes",
 }  # fmt: skip
 
 STORE = {"broker.errors", "broker.config", "broker.rules", "broker.store"}

@@ -1,28 +1,72 @@
-"""`broker doctor`: the findings of the checkup, for people and for scripts."""
+"""`broker doctor`: the findings of the checkup and of one audit of all that is kept, for people and for scripts."""
 
 from __future__ import annotations
 
-from broker.checkup import ERROR, examine
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from broker.audits import audit
+from broker.checkup import ERROR, Finding, examine, worst_first
 from broker.cli.exits import ERROR as EXIT_ERROR
 from broker.cli.exits import Exit
 from broker.cli.options import FormatOption
-from broker.cli.output import Columns, Format, print_list
+from broker.cli.output import Columns, Format, note, print_list
 from broker.cli.session import broker
 from broker.cli.table import Column
+
+#: How many errors a table shows: thousands of one cause are no news.
+ERRORS_SHOWN = 100
 
 _STYLES = {"ok": "good", "warning": "doubt", "error": "bad"}
 
 COLUMNS: Columns = (
     (Column("LEVEL", style=lambda level: _STYLES.get(level, "")), lambda found: found["level"]),
     (Column("TOPIC"), lambda found: found["topic"]),
-    (Column("FINDING"), lambda found: found["text"]),
+    (
+        Column("FINDING"),
+        lambda found: ": ".join(text for text in (found["key"], found["text"]) if text),
+    ),
 )
 
 
 def doctor(output: FormatOption = Format.table) -> None:
-    """Look for what is wrong with Redis and the fleet; exit code 1 if a finding is an error."""
-    with broker() as here:
-        findings = examine(here)
-    print_list([finding.to_json() for finding in findings], output, COLUMNS, "nothing found")
-    if any(finding.level == ERROR for finding in findings):
+    """Look for what is wrong with Redis, the fleet and the books; exit code 1 if a finding is an error.
+
+    It reads all that is kept, once, and mends nothing: that is the auditor's, in `broker serve`.
+    """
+    with broker() as here, _progress() as tell:
+        findings = worst_first([*examine(here), *audit(here, tell)])
+    errors = sum(finding.level == ERROR for finding in findings)
+    shown = findings if output is not Format.table else _few(findings, errors)
+    print_list([finding.to_json() for finding in shown], output, COLUMNS, "nothing found")
+    if len(shown) < len(findings):
+        note(f"and {errors - ERRORS_SHOWN:,} more errors: -o json tells all")
+    if errors:
         raise Exit(EXIT_ERROR)
+
+
+def _few(findings: list[Finding], errors: int) -> list[Finding]:
+    return findings[: min(errors, ERRORS_SHOWN)] + findings[errors:]
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int], None]]:
+    """What is looked through, on a terminal; quiet elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda _what, _jobs: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    text = TextColumn("{task.fields[what]}, {task.completed:,} jobs", markup=False)
+    with Progress(
+        SpinnerColumn(),
+        text,
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        redirect_stdout=False,
+    ) as progress:
+        task = progress.add_task("", total=None, what="")
+        yield lambda what, jobs: progress.update(task, completed=jobs, what=what)

@@ -41,7 +41,7 @@ class Strays:
         space = "".join(
             f"\\{sign}" if sign in "*?[]^\\-" else sign for sign in self._store.keys.namespace
         )
-        cursor = 0
+        cursor, origins = 0, set()
         while True:
             with redis_errors():
                 cursor, found = self._store.client.scan(cursor, f"{space}:*", PAGE)
@@ -49,10 +49,11 @@ class Strays:
             named = [known for known in map(self._store.keys.read, names) if known]
             self._note_unlisted([known for known in named if known.what == "job"])
             self.telling += [known.rest for known in named if known.what == "worker"]
-            origins = {known.origin for known in named if known.what in _BOOKS}
-            yield self._lost(sorted(origins)) + find_wrong(self._store, names)
+            origins |= {known.origin for known in named if known.what in _BOOKS}
+            yield find_wrong(self._store, names)
             if cursor == 0:
-                return
+                break
+        yield self._lost(sorted(origins))
 
     def _lost(self, origins: Sequence[str]) -> list[Finding]:
         """Those that have books, though the fleet does not know of them."""

@@ -187,6 +187,7 @@ class TestDoctor:
         assert ran.code == 1
         assert ran.json[0] == {
             "level": "error", "topic": "engine", "text": "1 jobs wait for engine echo, which no node offers",
+            "key": "",
         }  # fmt: skip
         worker(broker)
         assert command("doctor").code == 0
