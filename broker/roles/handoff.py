@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, cast
 
 from rq import Queue
@@ -125,6 +125,15 @@ class Handoff:
         for queue in self._our_queues():
             yield self._noted(queue)
 
+    def noted_by(self, worker: str, node: str, engine: str) -> list[Noted]:
+        """The attempts that this worker has in hand, as RQ noted it; it forgets that two minutes after the worker."""
+        queue = self._queue(node, engine)
+        hands = Execution("", "", self._client)
+        hands.worker_name = worker
+        with redis_errors():
+            listed = self._client.smembers(hands.worker_executions_key)
+        return self._described(queue, cast("set[bytes]", listed))
+
     def _our_queues(self) -> list[Queue]:
         with redis_errors():
             known = Queue.all(self._client, serializer=JSONSerializer)
@@ -136,8 +145,13 @@ class Handoff:
             pipe.lrange(queue.intermediate_queue_key, 0, NOTED_MAX - 1)
             pipe.zrange(queue.started_job_registry.key, 0, NOTED_MAX - 1)
             waiting, taken, begun = pipe.execute()
-            ids = {read_text(name).partition(":")[0] for name in (*waiting, *taken, *begun)}
-            ours = sorted(id for id in ids if id.startswith("b-"))
+        return self._described(queue, (*waiting, *taken, *begun))
+
+    def _described(self, queue: Queue, names: Iterable[bytes]) -> list[Noted]:
+        """Our attempts among RQ's names of jobs and executions, each with what RQ says of it."""
+        ids = {read_text(name).partition(":")[0] for name in names}
+        ours = sorted(id for id in ids if id.startswith("b-"))
+        with redis_errors(), self._client.pipeline(transaction=False) as pipe:
             for id in ours:
                 pipe.hget(Job(id, connection=self._client).key, "description")
             told = map(read_text, pipe.execute())

@@ -43,14 +43,8 @@ class Leftovers:
         return noted is not None and self._handoff.discard_noted(noted)
 
     def _judge(self, page: list[Noted], before: dict[Noted, int]) -> Iterator[Finding]:
-        keys = list(map(_key, page))
-        known = [key for key in keys if key]
-        records = dict(zip(known, self._view.get_many(known), strict=True))
         now = self._clock.now()
-        for noted, key in zip(page, keys, strict=True):
-            record = records.get(key) if key else None
-            if key and record and not record.ended and self._handoff.is_of(noted, key, record):
-                continue
+        for noted, key in find_over(self._view, self._handoff, page):
             since = self._since[noted] = before.get(noted, now)
             if now - since < self._patience_ms:
                 continue
@@ -67,6 +61,22 @@ class Leftovers:
                 what=DISCARD,
                 key=name,
             )
+
+
+def find_over(
+    view: View, handoff: Handoff, page: list[Noted]
+) -> Iterator[tuple[Noted, Key | None]]:
+    """Those of the attempts on which no job stands any more, each with its job where that is known.
+
+    Raises Unavailable, Damaged.
+    """
+    keys = list(map(_key, page))
+    known = [key for key in keys if key]
+    records = dict(zip(known, view.get_many(known), strict=True))
+    for noted, key in zip(page, keys, strict=True):
+        record = records.get(key) if key else None
+        if not (key and record and not record.ended and handoff.is_of(noted, key, record)):
+            yield noted, key
 
 
 def _key(noted: Noted) -> Key | None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from broker.errors import BrokerError, Damaged
 from broker.roles.complaints import Complaints
 from broker.roles.handoff import Handoff
 from broker.roles.lead import Deposed, Lead
+from broker.roles.leftovers import find_over
 from broker.roles.reading import read_each
 from broker.roles.watchlist import Watchlist
 from broker.rules.liveness import Budgets
@@ -25,7 +27,7 @@ from broker.rules.sweep import Around, Judgement, judge
 from broker.rules.verdict import APPLIED, DUPLICATE
 from broker.store.connection import run_id
 from broker.store.log import CHUNK_MAX
-from broker.store.nodes import Nodes
+from broker.store.nodes import Nodes, WorkerSeen
 from broker.store.standing import is_braked, standings
 from broker.store.store import Store
 from broker.store.view import View
@@ -70,6 +72,9 @@ class Sweeper:
         self._around = Around(now=0, term=0, budgets=self._budgets)
         self._server = ""
         self._is_braked = False
+        self._silent: set[str] = set()
+        #: Workers that fell silent: RQ may keep attempts whose end they told, and which nobody else throws away.
+        self._fallen: deque[WorkerSeen] = deque()
         self._quiet_until = self._fleet_due = self._promises_due = self._clean_due = 0.0
 
     # --- the role -----------------------------------------------------------------------------------------------
@@ -167,6 +172,7 @@ class Sweeper:
             return
         self._fleet_due = here + self._fleet_seconds
         fleet = self._nodes.nodes(self._around.now)
+        self._note_fallen(worker for node in fleet for worker in node.workers)
         braked, nodes = is_braked(fleet, self._budgets), standings(fleet, self._budgets)
         if braked != self._is_braked:
             self._is_braked = braked
@@ -176,6 +182,11 @@ class Sweeper:
         names = before.nodes.keys() | nodes.keys()
         changed = [name for name in names if before.node(name) != self._around.node(name)]
         self._jobs.review(changed, self._around)
+
+    def _note_fallen(self, workers: Iterable[WorkerSeen]) -> None:
+        silent = {one.name: one for one in workers if one.silent_ms >= self._budgets.guess_ms}
+        self._fallen.extend(one for name, one in silent.items() if name not in self._silent)
+        self._silent = set(silent)
 
     def _look_at_promises(self, watcher: Watcher) -> None:
         here = self._here()
@@ -195,11 +206,24 @@ class Sweeper:
         for _ in range(min(LOOKS_MAX, len(given_up))):
             done += self._handoff.discard(*given_up[0])
             given_up.popleft()
+        for _ in range(min(LOOKS_MAX, len(self._fallen))):
+            done += self._clear_away_after(self._fallen[0])
+            self._fallen.popleft()
         here = self._here()
         if here >= self._clean_due:
             self._handoff.forget_dead_workers()
             self._clean_due = here + CLEAN_SECONDS
         return done
+
+    def _clear_away_after(self, worker: WorkerSeen) -> int:
+        """What a worker that fell silent still has in hand by RQ's word, though it is over."""
+        noted = self._handoff.noted_by(worker.name, worker.node, worker.engine)
+        try:
+            over = [one for one, _ in find_over(self._view, self._handoff, noted)]
+        except Damaged as error:
+            self._complain(f"what {worker.name} left in RQ stays: {error}")
+            return 0
+        return sum(map(self._handoff.discard_noted, over))
 
     # --- judging ------------------------------------------------------------------------------------------------
 
