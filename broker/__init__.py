@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from broker.explain import Why
     from broker.holder import Holder
     from broker.logs import set_up_logs
-    from broker.outcome import Listed, Outcome
+    from broker.outcome import Listed, Outcome, Retried
     from broker.patience import patiently
     from broker.producer import AsyncJobEvents, JobEvents
     from broker.readers import Reader, Readers
@@ -60,6 +60,7 @@ __all__ = [  # noqa: RUF022 - grouped: it reads as a table of contents
     "Listed",
     "Outcome",
     "Record",
+    "Retried",
     "Why",
     # Reports: programs that run jobs themselves
     "AsyncJobEvents",
@@ -119,7 +120,7 @@ _HOMES = {
     "broker.explain": ("Why",),
     "broker.holder": ("Holder",),
     "broker.logs": ("set_up_logs",),
-    "broker.outcome": ("Listed", "Outcome"),
+    "broker.outcome": ("Listed", "Outcome", "Retried"),
     "broker.patience": ("patiently",),
     "broker.producer": ("AsyncJobEvents", "JobEvents"),
     "broker.readers": ("Reader", "Readers"),

@@ -5,6 +5,7 @@ It writes nothing, and never answers from a cache: each call reads the records a
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from typing import Any, Self
 
 from broker.config import Settings, settings
@@ -105,22 +106,31 @@ class Catalog:
         origin: str | None = None,
     ) -> list[Listed]:
         """All jobs that fit, by the time of their creation; a guess is matched by the state that it replaced."""
+        states = None if state is None else {state}
+        found = dict(self.select(states=states, node=node, engine=engine, origin=origin))
+        return self.list_records(
+            sorted(found.items(), key=lambda pair: (pair[1].created_at, pair[0]))
+        )
+
+    def select(
+        self,
+        *,
+        states: Collection[str] | None = None,
+        node: str | None = None,
+        engine: str | None = None,
+        origin: str | None = None,
+    ) -> Iterator[tuple[Key, Record]]:
+        """The jobs that fit as they are read, in bounded memory: in no order, and one that changes may come twice."""
         origins = self.view.origins() if origin is None else [check_name("origin", origin)]
-        records = {
-            key: record
-            for name in origins
-            for page in scan(self.store, name)
-            for key, record in page.items()
-        }
-        found = [
-            (key, record)
-            for key, record in records.items()
-            if state in (None, record.believed)
-            and node in (None, record.node)
-            and engine in (None, key.engine)
-        ]
-        found.sort(key=lambda pair: (pair[1].created_at, pair[0]))
-        return self.list_records(found)
+        for name in origins:
+            for page in scan(self.store, name):
+                for key, record in page.items():
+                    if (
+                        (states is None or record.believed in states)
+                        and node in (None, record.node)
+                        and engine in (None, key.engine)
+                    ):
+                        yield key, record
 
     def listed(self, key: Key | str) -> Listed:
         """One job as a list shows it; raises NotFound."""

@@ -10,24 +10,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
+from broker import wishes
 from broker.catalog import Catalog
 from broker.errors import Gone, JobFailed, Refused
 from broker.groups import remove_group, replay_parked
 from broker.handler import Handler
 from broker.member import TRIES_MAX, Member
-from broker.outcome import Outcome
+from broker.outcome import Outcome, Retried
 from broker.reporting import Reporter, name_of, report_many, stamped
-from broker.rules.event import Event, Intent, Remove, RemovePair, Submit
+from broker.rules.event import RemovePair, Submit
 from broker.rules.key import ID_BYTES_MAX, Key, check_name, check_part
-from broker.rules.record import REPORTED, Record
+from broker.rules.record import Record
 from broker.rules.wire import Reported, parse_event
 from broker.store.nodes import WorkerInfo
 from broker.store.output import Chunk
 from broker.store.parked import Parked
-from broker.submission import JobOptions, NewIds, Options, make_submit, new_event_id
+from broker.submission import JobOptions, Options, make_submit, new_event_id
 from broker.subscription import Subscription
-
-_new_ids = NewIds()
 
 
 class Broker(Catalog):
@@ -84,7 +83,7 @@ class Broker(Catalog):
         origin = self.config.node if origin is None else origin
         events = [
             make_submit(
-                Key.of(origin, engine, run, _new_ids.next(now) if id is None else id),
+                Key.of(origin, engine, run, wishes.new_id(now) if id is None else id),
                 payload,
                 options,
                 now=now,
@@ -150,20 +149,37 @@ class Broker(Catalog):
 
     def cancel(self, key: Key | str, *, force: bool = False) -> Outcome:
         """Wish that the job ends. A running one is asked to stop; `force` ends it at once and fences its worker."""
-        key = self._key(key)
-        return self._say(key, Intent(key=key, force=force, event_id=new_event_id(), by="user"))
+        return self.cancel_many([key], force=force)[0]
 
     def remove(self, key: Key | str, *, force: bool = False) -> Outcome:
         """Remove exactly this job; a running one is first asked to end, unless `force`."""
-        key = self._key(key)
-        return self._say(key, Remove(key=key, force=force, event_id=new_event_id(), by="user"))
+        return self.remove_many([key], force=force)[0]
 
     def remove_pair(self, origin: str, id: str, *, force: bool = False) -> Outcome:
         """Remove every engine and run that shares (origin, id), seen or not yet seen."""
         check_name("origin", origin)
         check_part("id", id, ID_BYTES_MAX)
         event = RemovePair(origin=origin, id=id, force=force, event_id=new_event_id(), by="user")
-        return self._say(name_of(event), event)
+        [answer] = self.view.apply([event])
+        return Outcome.of(name_of(event), answer)
+
+    def cancel_many(self, keys: Iterable[Key | str], *, force: bool = False) -> list[Outcome]:
+        """`cancel` each job, a hundred of an origin a call: the outcomes in the order of `keys`.
+
+        Where it raises Unavailable some may have been told already: to say it again does no harm.
+        """
+        return wishes.say(self.view, wishes.intend(self._keys(keys), force=force))
+
+    def remove_many(self, keys: Iterable[Key | str], *, force: bool = False) -> list[Outcome]:
+        """`remove` each job, as `cancel_many` cancels."""
+        return wishes.say(self.view, wishes.removals(self._keys(keys), force=force))
+
+    def retry_many(self, keys: Iterable[Key | str]) -> list[Retried]:
+        """`retry` each job: the outcomes in the order of `keys`, each naming the new job, or why there is none.
+
+        Where it raises Unavailable some may have been handed in already; another call would do so again.
+        """
+        return list(wishes.retry(self.store, self.view, self._keys(keys)))
 
     def retry(self, key: Key | str) -> Job:
         """Submit an ended job anew: a new id, the same payload and options, `retry_of` naming the old one.
@@ -172,26 +188,11 @@ class Broker(Catalog):
         """
         key = self._key(key)
         record = self.get(key)
-        if record.kind == REPORTED:
-            raise Refused("not_ours", f"{key} is reported: its origin runs it")
-        if not record.ended:
-            raise Refused("not_terminal", f"{key} has not ended: it is {record.state}")
-        if not self.view.has_spec(key):
-            raise Refused("expired", f"the payload of {key} is gone")
-        now = self.store.clock.now()
-        options = Options(
-            priority=record.priority,
-            attempts=record.attempts,
-            timeout=record.timeout / 1000 or None,
-            at_most_once=bool(record.at_most_once),
-            model=record.model,
-            requester=record.requester,
-        )
-        anew = key._replace(id=_new_ids.next(now))
-        event = make_submit(
-            anew, self.view.spec(key), options, now=now, by="user", retry_of=str(key)
-        )
-        return self._accept([event])[0]
+        [told] = self.retry_many([key])
+        if not told.ok:
+            why = wishes.REFUSALS.get(told.rule, "{} was not handed in again")
+            raise Refused(told.rule, why.format(key, record.state))
+        return Job(self, Key.parse(told.new_key))
 
     # --- the fleet -------------------------------------------------------------------------------
 
@@ -236,9 +237,8 @@ class Broker(Catalog):
 
     # --- inside ----------------------------------------------------------------------------------
 
-    def _say(self, name: Key | str, event: Event) -> Outcome:
-        [answer] = self.view.apply([event])
-        return Outcome.of(name, answer)
+    def _keys(self, keys: Iterable[Key | str]) -> list[Key]:
+        return [self._key(key) for key in keys]
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ class Outcome:
     rule: str
     rev: str = ""
 
-    @classmethod
-    def of(cls, key: Key | str, answer: Answer) -> Outcome:
+    @staticmethod
+    def of(key: Key | str, answer: Answer) -> Outcome:
         """The answer, with the name of the job that it is about."""
-        return cls(str(key), *answer)
+        return Outcome(str(key), *answer)
 
     @property
     def applied(self) -> bool:
@@ -37,6 +37,17 @@ class Outcome:
 
     def to_json(self) -> dict[str, str]:
         return {"key": self.key, "outcome": self.outcome, "rule": self.rule, "rev": self.rev}
+
+
+@dataclass(frozen=True, slots=True)
+class Retried(Outcome):
+    """What became of the wish to hand the job `key` in again; `new_key` names the job made of it, if one was."""
+
+    new_key: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        # Named in full: a class with slots is made anew, which `super()` alone would not know of.
+        return Outcome.to_json(self) | {"new_key": self.new_key}
 
 
 @dataclass(frozen=True, slots=True)

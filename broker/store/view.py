@@ -147,6 +147,16 @@ class View:
         """Payload and extras as they were given, None where they are gone."""
         return self._json(self._store.keys.of_job(key).spec)
 
+    def specs(self, keys: Sequence[Key]) -> list[tuple[Any] | None]:
+        """The same of several, each wrapped (it may be null), None where it is gone. Each may have 1 MiB."""
+        with redis_errors(), self._store.client.pipeline(transaction=False) as pipe:
+            for key in keys:
+                pipe.get(self._store.keys.of_job(key).spec)
+            found = zip(keys, pipe.execute(), strict=True)
+        return [
+            None if raw is None else (_json(f"the payload of {key}", raw),) for key, raw in found
+        ]
+
     def result(self, key: Key) -> Any:
         """The result, or the whole error of a failed job; None where there is none, or no more."""
         return self._json(self._store.keys.of_job(key).result)
@@ -192,10 +202,7 @@ class View:
     def _json(self, name: str) -> Any:
         with redis_errors():
             raw = self._store.client.get(name)
-        try:
-            return None if raw is None else json.loads(raw)
-        except ValueError as wrong:
-            raise Damaged(f"{name} holds no JSON: {wrong}") from None
+        return None if raw is None else _json(name, raw)
 
     def shared(self, origin: str, id: str) -> list[Key]:
         """Every record that shares (origin, id), in the order of `ids`.
@@ -244,6 +251,13 @@ def _batches(events: Sequence[Event]) -> Iterator[list[Event]]:
             size += weight
     if batch:
         yield batch
+
+
+def _json(name: str, raw: bytes | str) -> Any:
+    try:
+        return json.loads(raw)
+    except ValueError as wrong:
+        raise Damaged(f"{name} holds no JSON: {wrong}") from None
 
 
 def _record(key: Key, raw: dict[bytes, bytes]) -> Record | None:
