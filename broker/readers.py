@@ -223,7 +223,8 @@ class Reader:
     def snapshot(self) -> Snapshot:
         """The list as it was told so far, at one position of each log; changes follow. It asks nothing of Redis.
 
-        An origin that first spoke within the last second may come with the changes. Waits until all was listed for the first time; raises Unavailable or Damaged where that meets trouble.
+        An origin that first spoke within the last second may come with the changes. Waits until all was listed for the
+        first time; raises Unavailable or Damaged where that meets trouble.
         """
         with self._list.lock:
             while not self._list.is_listed:
