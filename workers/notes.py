@@ -69,7 +69,10 @@ class NotingWorker(rq.Worker):
                     for execution in executions:
                         execution.delete(job, pipe)
                     result = Result.get_key(job.id)  # type: ignore[no-untyped-call]
-                    pipe.delete(job.key, job.dependents_key, job.dependencies_key, result)
+                    looked_at = queue.intermediate_queue.get_first_seen_key(job.id)
+                    pipe.delete(
+                        job.key, job.dependents_key, job.dependencies_key, result, looked_at
+                    )
                     pipe.execute()
                 self.executions.clear()
                 return

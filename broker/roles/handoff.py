@@ -94,6 +94,7 @@ class Handoff:
                     job.dependencies_key,
                     Result.get_key(id),  # type: ignore[no-untyped-call]
                     ExecutionRegistry(id, self._client).key,
+                    queue.intermediate_queue.get_first_seen_key(id),
                 )
                 for execution in executions:
                     pipe.delete(execution.key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.roles.fleet import settle
-from tests.roles.sweeping import GUESS, attentive, placed, wait
+from tests.roles.sweeping import GUESS, START, attentive, placed, wait
 from tests.roles.test_sweeper import rq_is_empty, rq_keys, take_in_hand
 
 __all__ = ["rq_is_empty"]
@@ -65,4 +65,18 @@ def test_one_that_falls_silent_again_is_cleared_away_again(fleet, sweeper):
     fleet.finish(key)
     wait(fleet, GUESS)
     settle(sweeper)
+    assert rq_keys(fleet) == []
+
+
+def test_what_rqs_maintenance_noted_of_a_hand_off_that_was_never_begun_goes_with_the_attempt(
+    fleet, sweeper
+):
+    [key] = placed(fleet, "1")
+    queue = fleet.queue("node-a")
+    id = fleet.store.client.lmove(queue.key, queue.intermediate_queue_key).decode()
+    queue.intermediate_queue.set_first_seen(id)
+    wait(fleet, START)
+    fleet.beat()
+    settle(sweeper)
+    assert queue.intermediate_queue.get_first_seen(id) is None
     assert rq_keys(fleet) == []

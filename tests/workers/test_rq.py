@@ -142,14 +142,18 @@ def test_a_flushed_redis_learns_the_worker_anew(redis_url, namespace):
 
 
 def test_all_that_names_an_attempt_is_forgotten(redis_url, namespace):
-    """A worker that died between the move and its first note leaves its entry; the next hand-off adds another."""
+    """A worker that died between the move and its first note leaves its entry, which RQ's maintenance notes to have
+    seen; the next hand-off adds another.
+    """
     with redis.Redis.from_url(redis_url) as client:
         queue = Queue(f"{namespace}:n1:echo", connection=client)
         worker = NotingWorker([queue], connection=client)
         job = Job(namespace, connection=client)
         client.rpush(queue.intermediate_queue_key, job.id, "other", job.id)
+        queue.intermediate_queue.set_first_seen(job.id)
         worker.forget(job, queue)
         assert client.lrange(queue.intermediate_queue_key, 0, -1) == [b"other"]
+        assert queue.intermediate_queue.get_first_seen(job.id) is None
         client.delete(queue.intermediate_queue_key)
 
 
