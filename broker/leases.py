@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from broker.errors import Damaged, Invalid, Unavailable
 from broker.rules.key import check_name
+from broker.rules.replay import rev_order
 from broker.rules.sharing import Stand, share
 from broker.store.group import Group
 from broker.store.log import Place, Raw
@@ -46,6 +47,9 @@ class Held:
     not_before: int = 0  #: Redis's ms: after a failure it waits
     tries: int = 0  #: of the first one that waits, or of telling that the log lost it
     is_told: bool = False  #: whether that was told
+    fell_from: str = (
+        ""  #: the last entry that was done with, where Redis fell back behind it and has it no more
+    )
 
     @property
     def unread_ms(self) -> int:
@@ -192,6 +196,7 @@ class Leases:
         held = self._held.get(origin)
         known = Place(held.epoch, held.rev) if held else self._places.get(origin)
         claim = self._group.claim(origin, known, held.term if held else 0)
+        fell_from = known.rev if claim and known and _is_behind(claim.place, known) else ""
         if held is not None and (claim is None or claim.term != held.term):
             self.drop(held)
             held = None
@@ -199,4 +204,10 @@ class Leases:
             if held is None:
                 self._held[origin] = held = Held(origin, claim.term, *claim.place, until=0)
             held.epoch = claim.place.epoch
+            held.fell_from = fell_from or held.fell_from
             held.until = now + self._lease_ms
+
+
+def _is_behind(place: Place, known: Place) -> bool:
+    """Whether the log's reader stands before an entry that was done with: only a Redis that fell back forgets that."""
+    return place.epoch == known.epoch and rev_order(place.rev) < rev_order(known.rev)

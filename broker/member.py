@@ -24,6 +24,7 @@ from broker.rules.backoff import backoff_ms
 from broker.rules.lag import LagWatch
 from broker.store.doorbell import Doorbell
 from broker.store.group import FETCH_MAX, Group
+from broker.store.log import Place
 from broker.store.store import Store
 
 #: How long one origin's entries are handed over, in ms, before the next origin has its turn; one entry at least.
@@ -170,6 +171,9 @@ class Member:
         begun = self._store.clock.now()
         if begun >= held.until:
             self._leases.refresh(held)
+        if held.fell_from and self._may(held):
+            self._lost(held, Gone(held.origin, "rolled back, after it was handled"))
+            return 0
         done = 0
         if held.replays and self._may(held):
             done += self._replay(held)
@@ -285,7 +289,7 @@ class Member:
                     self._back_off(held, held.tries)
                     return
             held.is_told = True
-        self._group.skip(held.origin, held.term)
+        self._group.skip(held.origin, held.term, Place(held.epoch, held.fell_from or held.rev))
         self._leases.drop(held)  # it stands elsewhere now: the next look, at once, says where
         self._leases.look_at = 0
 

@@ -148,9 +148,14 @@ class Group:
         self._check(answer, origin, term)
         return int(answer)
 
-    def skip(self, origin: str, term: int) -> None:
-        """After Gone: stand where the log can be read on, and count the gap. Does nothing where the place fits."""
-        answer = self._run("skip", origin, [term], self._store.keys.of(origin).meta)
+    def skip(self, origin: str, term: int, known: Place | None = None) -> None:
+        """After Gone: stand where the log can be read on, and count the gap. Does nothing where the place fits.
+
+        `known` is where this process stood. Where log and subscription fell back behind it, the gap is counted, too.
+        """
+        answer = self._run(
+            "skip", origin, [term, *(known or ("", ""))], self._store.keys.of(origin).meta
+        )
         self._check(answer, origin, term)
 
     def to_replay(self, origin: str, term: int) -> Parked | None:

@@ -206,6 +206,23 @@ def test_a_log_that_was_rolled_back_is_told_once_and_nothing_is_handled_twice(de
     assert owner.fetch() == new
 
 
+def test_a_subscription_that_fell_back_with_its_log_counts_the_gap_once(desk):
+    """Redis lost its last second: the place fits, and what was handled after it is no more."""
+    told = desk.report_many("abcd")
+    owner = Owner(desk.store)
+    owner.handle_all()
+    known = Place(owner.seen().epoch, told[3])
+    desk.store.client.xdel(desk.keys.log, *told[2:])
+    desk.store.client.hset(desk.keys.sub(GROUP), mapping={"acked": told[1], "sent": told[1]})
+    for _ in range(2):
+        owner.group.skip(ORIGIN, owner.term, known)
+        assert (owner.seen().gaps, owner.seen().acked) == (1, told[1])
+    owner.group.skip(ORIGIN, owner.term, Place("another", told[3]))
+    assert owner.seen().gaps == 1
+    new = desk.report_many("ef")
+    assert owner.fetch() == new
+
+
 def test_a_deleted_cursor_is_told_once_and_nothing_unread_is_passed_over(desk):
     told = desk.report_many("abcde")
     owner = Owner(desk.store)

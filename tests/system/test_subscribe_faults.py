@@ -131,6 +131,32 @@ def test_redis_killed_and_restarted_costs_no_event_and_no_order(server, own_brok
     assert len([line for line in told if "trying on" in line]) <= 3  # once an outage
 
 
+def test_who_handled_what_a_power_cut_took_is_told_once(server, own_broker):
+    """Log and subscription fall back together: nothing is missing, but something was told that is no longer so."""
+    ledger, gone = Ledger(), []
+    desk = desk_of(own_broker)
+    [file] = (server.data_dir / "appendonlydir").glob("*.incr.aof")
+    with own_broker.subscribe("g", ledger, on_gone=gone.append):
+        desk.report_many("ab")
+        ledger.has(2)
+        until(lambda: sub(own_broker, "g")["acked"] == ledger.told[-1].rev)
+        kept = file.stat().st_size
+        desk.report("c")
+        ledger.has(3)
+        until(lambda: sub(own_broker, "g")["acked"] == ledger.told[-1].rev)
+        kill(server)
+        os.truncate(file, kept)
+        server.start()
+        until(lambda: gone)
+        desk.report("d")
+        until(lambda: "d" in ledger.ids)
+        until(lambda: sub(own_broker, "g")["acked"] == ledger.told[-1].rev)
+    assert ledger.ids == list("abcd")
+    assert [one.why for one in gone] == ["rolled back, after it was handled"]
+    [seen] = own_broker.groups()
+    assert seen.gaps == 1
+
+
 def test_an_outage_is_told_once_and_closing_in_it_ends_it(server, own_broker, caplog):
     ledger = Ledger()
     with own_broker.subscribe("g", ledger) as subscription:

@@ -3,7 +3,8 @@
 --   epoch acked        where it stands: all up to there is done with, in the log of that epoch
 --   sent               the last entry handed out: what lies between is pending
 --   tries counted      failed or interrupted tries of the entry after `acked`; the call that counted the last one
---   gaps               how often entries were lost unread
+--   gaps               how often entries were lost unread, or after they were handled
+--   fell               the entry that its owner had handled when it last fell back with its server
 --   evicted            parked entries that went unhandled, since newer ones took their place
 --   asked              the member that would like to own it
 --   replay             parked entries to be handled again: their ids, oldest wish first, with a space between
