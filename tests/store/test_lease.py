@@ -93,6 +93,16 @@ def test_a_holder_whose_term_was_lost_gets_a_new_one(store):
     assert lease.hold() > term
 
 
+@pytest.mark.parametrize("held", [True, False])
+def test_a_term_that_is_no_number_is_replaced_by_a_new_one(store, held):
+    lease = Lease(store, "sweeper", "a", LONG_MS)
+    if held:
+        lease.hold()
+    store.client.set(store.keys.term("sweeper"), "x")
+    assert lease.hold() >= store.clock.now() - LONG_MS
+    assert lease.hold() == int(store.client.get(store.keys.term("sweeper")))
+
+
 def test_a_key_of_another_type_is_told_and_left_alone(store):
     store.client.hset(store.keys.term("sweeper"), "a", "b")
 

@@ -9,7 +9,8 @@ import pytest
 from broker.errors import Damaged
 from broker.rules.audit import DRIFT, SET_ASIDE
 from broker.store.keys import Keys, aside
-from broker.store.lease import LED_ROLES
+from broker.store.lease import LED_ROLES, fence
+from broker.store.repair import Mender
 from broker.store.typed import (
     ASIDE_MS_MAX,
     find_unreadable,
@@ -18,7 +19,7 @@ from broker.store.typed import (
     said_keys,
     set_aside,
 )
-from tests.store.readers import ORIGIN
+from tests.store.readers import ORIGIN, report
 
 KEYS = Keys("space")
 BOOKS = KEYS.of("desk")
@@ -214,3 +215,74 @@ def test_and_until_then_it_stops_the_origin(desk, field):
     desk.store.client.hset(desk.keys.meta, field, "x")
     with pytest.raises(Damaged, match="not a number"):
         desk.report("7")
+
+
+# --- what cannot be told anew -----------------------------------------------------------------------------------------
+
+
+def mend(desk, name):
+    [finding] = find_wrong(desk.store, [name]) or find_unreadable(desk.store, [ORIGIN])
+    assert Mender(desk.store).mend(finding, 1)
+
+
+@pytest.mark.parametrize("lost", ["gone", "meta"])
+def test_what_was_removed_does_not_come_back_though_its_tombstone_was_lost(desk, lost):
+    desk.report("7", created_at=1_000)
+    desk.remove("7")
+    desk.store.client.delete(desk.keys.gone)  # or it was evicted long ago
+    desk.store.client.hset(desk.keys.meta, "horizon", 1_000)
+    desk.store.client.delete(getattr(desk.keys, lost))
+    desk.store.client.set(getattr(desk.keys, lost), "of another type")
+
+    mend(desk, getattr(desk.keys, lost))
+    late, new = (
+        report("7", created_at=1_000, seq=9),
+        report("7", created_at=desk.store.clock.now() + 500),
+    )
+    assert [answer.rule for answer in desk.view.apply([late, new])] == [
+        "tombstoned",
+        "first_sighting",
+    ]
+
+
+def test_where_both_are_lost_tombstones_wait_for_meta(desk):
+    for name in (desk.keys.gone, desk.keys.meta):
+        desk.store.client.set(name, "of another type")
+    with pytest.raises(Damaged):
+        mend(desk, desk.keys.gone)
+    assert desk.store.client.type(desk.keys.gone) == b"string"
+    mend(desk, desk.keys.meta)
+    mend(desk, desk.keys.gone)
+
+
+def test_the_horizon_never_falls(desk):
+    ahead = desk.store.clock.now() + 60_000
+    desk.store.client.hset(desk.keys.meta, "horizon", ahead)
+    desk.store.client.set(desk.keys.gone, "of another type")
+    mend(desk, desk.keys.gone)
+    assert desk.store.client.hget(desk.keys.meta, "horizon") == str(ahead).encode()
+
+
+@pytest.mark.parametrize("damage", ["type", "value"])
+def test_a_meta_begun_anew_knows_the_newest_term_of_each_role(desk, damage):
+    """One that was frozen as the leader must not find the fence gone when it wakes."""
+    client, keys = desk.store.client, desk.store.keys
+    desk.report("7")
+    for number, role in enumerate(LED_ROLES):
+        client.set(keys.term(role), 100 + number)
+    client.set(keys.term("sweeper"), "none")
+    if damage == "type":
+        client.delete(desk.keys.meta)
+        client.set(desk.keys.meta, "of another type")
+    else:
+        client.hset(desk.keys.meta, "term:janitor", "x")
+    mend(desk, desk.keys.meta)
+    terms = client.hmget(desk.keys.meta, [f"term:{role}" for role in LED_ROLES])
+    assert terms == [b"100", b"101", b"102", None]
+
+
+def test_a_fence_never_falls(desk):
+    desk.store.client.set(desk.store.keys.term("janitor"), 5)
+    desk.store.client.hset(desk.keys.meta, "term:janitor", 9)
+    fence(desk.store, ORIGIN)
+    assert desk.store.client.hget(desk.keys.meta, "term:janitor") == b"9"
