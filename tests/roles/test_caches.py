@@ -1,4 +1,4 @@
-"""Whoever holds something of the jobs lets go of it with their last word: lists that only grow are how lists come to lie.
+"""Whoever holds something of the jobs lets go of it with their last word: a list that only grows comes to lie.
 
 Every place that holds jobs is listed here; one that is added and is not asked is found by its annotation.
 """

@@ -2,7 +2,8 @@
 
 Cases W (watcher) and R (on Redis). W1, W3, W4 and W6 are asked of subscribers in test_sources_subscribe.py, and of
 watchers in tests/store/test_watch_many.py; C (what a reader holds) is in test_sources_list.py, S (the machine of jobs)
-in test_sources_machine.py, W5 in test_sources_order.py.
+in test_sources_machine.py, W5 in test_sources_order.py. Of the readers of one process, W3 is asked in test_readers.py,
+W4 and W5 in test_readers_faults.py.
 
 Not here, for it comes with another part: filters by more than the origin (W7).
 """
@@ -18,13 +19,15 @@ from itertools import pairwise
 
 import pytest
 
-from broker.errors import Gone, Invalid, Unavailable
+from broker.errors import Gone, Invalid, Resync, Unavailable
+from broker.readers import Readers
 from broker.rules.replay import fold, rev_order
+from broker.rules.ring import SIZE
 from broker.store.log import Log, Place
 from broker.store.server import PrivateRedis
 from broker.store.store import Store
 from broker.store.watch import Watcher
-from tests.store.readers import ORIGIN, Desk, changes_until, key, logged, until
+from tests.store.readers import ORIGIN, Desk, changes_until, key, logged, report, until
 from tests.system.sources import trim
 
 
@@ -102,6 +105,116 @@ class TestWatcher:
         quiet.report("b")
         told = changes_until(watcher, lambda told: any(c.key.origin == "quiet" for c in told))
         [change] = [change for change in told if change.key.origin == "quiet"]
+        assert (change.key.id, change.synthesized) == ("b", False)
+
+
+@pytest.fixture
+def readers(desk, store):
+    desk.report("before")
+    with Readers(store) as readers:
+        yield readers
+
+
+def begun(readers):
+    reader = readers.open()
+    reader.snapshot()
+    return reader
+
+
+class TestReadersOfOneProcess:
+    def test_W1_ten_of_them_never_see_a_after_b_in_any_of_a_thousand_pairs(self, desk, readers):
+        """Some see B alone, for a pair that was not taken in between is one change; nobody misses B."""
+
+        def read(reader):
+            told = []
+            while sum(state == "completed" for _, state in told) < 1_000:
+                changes = reader.changes(5_000)
+                assert changes
+                told += [(change.key.id, change.record.state) for change in changes]
+            return told
+
+        opened = [begun(readers) for _ in range(10)]
+        with ThreadPoolExecutor(10) as pool:
+            readings = [pool.submit(read, reader) for reader in opened]
+            for at in range(0, 1_000, 50):
+                ids, states = range(at, at + 50), ("running", "completed")
+                desk.view.apply([report(id, state) for id in ids for state in states])
+            for reading in readings:
+                told = reading.result()
+                assert len(set(told)) == len(told)
+                assert [id for id, state in told if state == "completed"] == [
+                    *map(str, range(1_000))
+                ]
+                last = dict(told)
+                assert set(last.values()) == {"completed"}
+
+    @pytest.mark.parametrize("jobs", [500, 2_000], ids=["kept", "too many"])
+    def test_W2_one_that_slept_gets_all_of_a_burst_or_is_told_once_that_it_does_not(
+        self, desk, readers, jobs
+    ):
+        asleep, awake = begun(readers), begun(readers)
+        seen = 0
+        for at in range(0, jobs, 100):
+            desk.report_many(range(at, at + 100))
+            seen += len(changes_until(awake, lambda told: len(told) >= 100))
+        assert seen == jobs
+        if jobs < SIZE:
+            assert [change.key.id for change in asleep.changes(0)] == [*map(str, range(jobs))]
+        else:
+            with pytest.raises(Resync):
+                asleep.changes(0)
+            assert len(asleep.snapshot().records) == jobs + 1
+        assert asleep.changes(0) == []
+
+    def test_W6_two_of_one_name_are_two_and_each_gets_all(self, desk, readers):
+        opened = [readers.open("twin"), readers.open("twin")]
+        for reader in opened:
+            reader.snapshot()
+        desk.report("a")
+        for reader in opened:
+            assert [change.key.id for change in reader.changes(5_000)] == ["a"]
+
+    def test_W6_one_may_be_opened_before_anything_is_there(self, desk, store, namespace):
+        with Readers(store, ["nobody-yet"]) as readers:
+            reader = readers.open()
+            assert reader.snapshot() == ({}, {"nobody-yet": ("", "0-0")})
+            Desk(store, "nobody-yet").report("a")
+            assert [change.key.id for change in reader.changes(5_000)] == ["a"]
+
+    def test_W7_an_origin_that_cannot_be_is_refused(self, store):
+        with pytest.raises(Invalid):
+            Readers(store, ["No Origin"])
+
+    def test_W7_those_of_some_origins_are_told_their_removals_and_nothing_of_others(
+        self, desk, store
+    ):
+        others = [Desk(store, origin) for origin in ("nas", "shelf")]
+        for one in (desk, *others):
+            one.report("a")
+        with Readers(store, ["desk", "nas"]) as readers:
+            reader = begun(readers)
+            for one in (*others, desk):
+                one.remove("a")
+            told = changes_until(reader, lambda told: len(told) >= 2)
+            assert reader.changes(0) == []
+        assert {(change.key.origin, change.record) for change in told} == {
+            ("desk", None), ("nas", None)
+        }  # fmt: skip
+
+    def test_W8_one_that_waits_for_a_quiet_origin_is_not_told_of_a_loss_that_is_none(
+        self, desk, store
+    ):
+        quiet = Desk(store, "quiet")
+        quiet.report("a")
+        with Readers(store, ["quiet"]) as readers:
+            reader = begun(readers)
+            for number in range(10):
+                desk.report_many(range(number * 100, number * 100 + 100))
+                trim(desk.store, 0)
+                trim(desk.store, 0, "quiet")
+                assert reader.changes(0) == []
+            quiet.report("b")
+            [change] = reader.changes(5_000)
         assert (change.key.id, change.synthesized) == ("b", False)
 
 
