@@ -17,7 +17,7 @@ NODES = ("node-a", "node-b", "node-c")
 JOBS, SHORTEST, LONGEST = 10, 0.1, 1.2
 
 
-@row("kill-workers", long=200, short=12)
+@row("kill-workers", long=200, short=6)
 def kill_workers(run):
     """kill -9 of worker parent, horse, both, or a whole supervisor: nothing lost, nothing twice, and all in time."""
     is_long = run.count > 50

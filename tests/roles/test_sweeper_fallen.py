@@ -68,10 +68,8 @@ def test_one_that_falls_silent_again_is_cleared_away_again(fleet, sweeper):
     assert rq_keys(fleet) == []
 
 
-def test_what_rqs_maintenance_noted_of_a_hand_off_that_was_never_begun_goes_with_the_attempt(
-    fleet, sweeper
-):
-    [key] = placed(fleet, "1")
+def test_what_rq_noted_of_a_hand_off_that_nobody_began_goes_with_the_attempt(fleet, sweeper):
+    placed(fleet, "1")
     queue = fleet.queue("node-a")
     id = fleet.store.client.lmove(queue.key, queue.intermediate_queue_key).decode()
     queue.intermediate_queue.set_first_seen(id)
