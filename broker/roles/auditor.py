@@ -21,7 +21,7 @@ from broker.errors import BrokerError, Damaged, Refused
 from broker.roles.complaints import Complaints
 from broker.roles.handoff import Handoff
 from broker.roles.inspection import Inspection, Pieces
-from broker.roles.lead import Lead
+from broker.roles.lead import Deposed, Lead
 from broker.roles.leftovers import Leftovers
 from broker.rules.audit import DISCARD, DRIFT, GHOST, MISSING, NOTHING, SET_ASIDE, STUCK, Finding
 from broker.rules.bounds import Bounds
@@ -98,7 +98,7 @@ class Auditor:
             if self._lead.term != self._term:
                 self._begin_term()
             return self._turn()
-        except _Deposed:
+        except Deposed:
             log.warning("another %s leads now: this one stands by", ROLE)
             self._lead.doubt()
             self._begin_anew()
@@ -208,7 +208,7 @@ class Auditor:
             else:
                 is_mended = self._mender.mend(finding, self._lead.term)
         except Refused:
-            raise _Deposed from None
+            raise Deposed from None
         except Damaged as error:
             self._complain(f"{finding.origin}/{finding.job} cannot be mended: {error}")
             self._keys_due = 0.0
@@ -227,7 +227,7 @@ class Auditor:
             try:
                 self._mender.settle(origin, self._lead.term)
             except Refused:
-                raise _Deposed from None
+                raise Deposed from None
             except Damaged as error:
                 self._complain(f"the readers of {origin} cannot be told: {error}")
                 self._mender.unsettled.discard(origin)  # the next repair there asks for it again
@@ -255,7 +255,3 @@ class Auditor:
             self._keys_due = 0.0
             return False
         return True
-
-
-class _Deposed(Exception):
-    """A later leader has written: this one's lease had run out unnoticed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.chaos import (
     cancels,
     freezing,
+    leaders,
     poison,
     removals,
     repeats,
@@ -18,6 +19,7 @@ __all__ = [
     "ROWS",
     "cancels",
     "freezing",
+    "leaders",
     "poison",
     "removals",
     "repeats",
