@@ -392,9 +392,12 @@ def test_all_that_rq_noted_of_an_attempt_that_was_given_up_goes(fleet):
     wait(fleet, GUESS)
     settle(sweeper)
     assert len(rq_keys(fleet)) >= 5  # a guess gives nothing up
+    in_hand = Execution("", "", fleet.store.client, "w1").worker_executions_key
+    assert fleet.store.client.scard(in_hand) == 1
     wait(fleet, GRACE)
     settle(sweeper)
     assert rq_keys(fleet) == []
+    assert not fleet.store.client.exists(in_hand)
 
 
 @pytest.mark.usefixtures("rq_is_empty")

@@ -46,6 +46,8 @@ def test_a_new_leader_fences_every_origin_before_it_judges_anybody(fleet):
     origins = [f"o{n:02}" for n in range(45)]
     for origin in origins:
         fleet.report("7", origin=origin)
+    fleet.store.client.set(fleet.store.keys.of("broken").meta, "no such thing")
+    fleet.store.client.hset(fleet.store.keys.origins, "broken", "1")
     fleet.sweeper().step()
     term = fleet.store.client.get(fleet.store.keys.term(ROLE))
     for origin in origins:

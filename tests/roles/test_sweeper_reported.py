@@ -122,3 +122,15 @@ def test_a_promise_that_is_made_later_holds_for_the_jobs_that_are_there(fleet):
     wait(fleet, STALE)
     settle(sweeper)
     assert shown(fleet, key)[0] == "failed~"
+
+
+def test_an_origin_whose_promise_cannot_be_read_hides_no_other(fleet):
+    broken = fleet.report("7", origin="broken", resync=True)
+    key = fleet.report("7", resync=True)
+    sweeper = attentive(fleet)
+    meta = fleet.store.keys.of("broken").meta
+    fleet.store.client.rename(meta, f"{meta}:kept")
+    fleet.store.client.set(meta, "no such thing")
+    wait(fleet, STALE)
+    settle(sweeper)
+    assert [shown(fleet, one)[0] for one in (key, broken)] == ["failed~", "running"]
