@@ -12,6 +12,7 @@ from broker.roles.leftovers import Leftovers
 from broker.rules.audit import Finding
 from broker.rules.liveness import Budgets
 from broker.store.audit import Audit
+from broker.store.beats import Beats
 from broker.store.groups import Groups
 from broker.store.lease import fence
 from broker.store.store import Store
@@ -44,10 +45,11 @@ class Inspection:
         return _guarded(self._through_keys())
 
     def of_everything(self) -> Pieces:
-        """One round: all keys of the namespace, the books of each origin known by then, what RQ keeps."""
+        """One round: all keys of the namespace, the workers, the books of each origin known by then, RQ's notes."""
         self.origins = 0
         strays = Strays(self._store)
         yield from _guarded(strays.walk())
+        yield from _guarded(Beats(self._store, strays.telling).walk())
         yield from _guarded(self._through_origins(strays))
         yield from _guarded(self._leftovers.look())
 

@@ -19,6 +19,7 @@ from broker.store.connection import redis_errors
 from broker.store.groups import Groups
 from broker.store.keys import aside
 from broker.store.lease import fence, raise_number
+from broker.store.nodes import Nodes
 from broker.store.store import Store
 from broker.store.typed import ASIDE_MS_MAX, set_aside
 from broker.store.view import View
@@ -35,6 +36,7 @@ class Mender:
         self.unsettled: set[str] = set()
         self._store = store
         self._groups = Groups(store)
+        self._nodes = Nodes(store)
         self._view = View(store, bounds)
 
     def mend(self, finding: Finding, term: int) -> bool:
@@ -47,6 +49,8 @@ class Mender:
                 return self._set_aside(finding)
             case audit.ENLIST:
                 return self._enlist(finding.origin)
+            case audit.FORGET:
+                return self._forget(finding)
             case audit.REMOVE if finding.seen:
                 return self._remove(finding)
             case audit.UNLIST | audit.RELIST | audit.RESTORE:
@@ -75,6 +79,13 @@ class Mender:
             raise_number(self._store, finding.origin, "horizon", now)
             fence(self._store, finding.origin)
         return is_done
+
+    def _forget(self, finding: Finding) -> bool:
+        """Drop both halves of a worker; one that lives says all of it anew with its next beat."""
+        worker = self._store.keys.read(finding.key)
+        if worker is not None:
+            self._nodes.leave(worker.rest)
+        return worker is not None
 
     def _enlist(self, origin: str) -> bool:
         """Make the origin known again: whoever lists all of them had passed it over."""

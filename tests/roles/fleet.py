@@ -7,6 +7,7 @@ from dataclasses import fields
 from rq import Queue
 from rq.serializers import JSONSerializer
 
+from broker.roles.auditor import Auditor
 from broker.roles.dispatcher import Dispatcher
 from broker.roles.janitor import Janitor
 from broker.roles.sweeper import Sweeper
@@ -43,6 +44,7 @@ class Fleet:
         self.dispatchers = []
         self.janitors = []
         self.sweepers = []
+        self.auditors = []
         self.submitted = 0
         self.workers = []
 
@@ -69,12 +71,20 @@ class Fleet:
         self.sweepers.append(Sweeper(store, **options))
         return self.sweepers[-1]
 
+    def auditor(self, **options):
+        """One that goes round again whenever it came to the end, and takes its time for no lease."""
+        store = Store.from_url(self.store.url, self.store.keys.namespace)
+        store.clock = self.clock
+        options = {"budgets": PATIENT, "round_seconds": 0.0, "keys_seconds": 0.0} | options
+        self.auditors.append(Auditor(store, **options))
+        return self.auditors[-1]
+
     def here(self):
         """The sweepers' own clock: it goes with Redis's."""
         return self.clock.ahead_ms / 1000
 
     def close(self):
-        for role in self.dispatchers + self.janitors + self.sweepers:
+        for role in self.dispatchers + self.janitors + self.sweepers + self.auditors:
             role.close()
             role._store.close()
 
