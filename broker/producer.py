@@ -4,12 +4,12 @@ It numbers each event and writes it under the job's own lock, so that the log ha
 happened, whoever calls from wherever. It knows nothing of how an event is decided; `broker.rules.course` knows what
 there is to say.
 
-When Redis is away, nothing is lost and nobody waits for ever. The event that could not be written keeps its number
-and its place; the call that met the failure returns once the client gave up, later calls return at once, and a
-background thread (a task, in asyncio) tries again every second, each job's events in their order. A repeat of an
-event that was written after all is answered as a duplicate. The newest `EVENTS_WAITING_MAX` events of a job wait at
-most, its last word always among them; while `JOBS_WAITING_MAX` jobs wait, `create` raises Unavailable: the program
-may then go on without a job, for every call here does nothing for None.
+When Redis is away, or keys that an event needs are damaged, nothing is lost and nobody waits for ever. The event that
+could not be written keeps its number and its place; the call that met the failure returns once the client gave up,
+later calls return at once, and a background thread (a task, in asyncio) tries again every second, each job's events in
+their order. A repeat of an event that was written after all is answered as a duplicate. The newest
+`EVENTS_WAITING_MAX` events of a job wait at most, its last word always among them; while `JOBS_WAITING_MAX` jobs wait,
+`create` raises Unavailable: the program may then go on without a job, for every call here does nothing for None.
 
 Live jobs are re-asserted every 30 seconds with their last word and its number, tagged `resync`. So a guess against
 them is corrected, and a job is known to live.
@@ -25,7 +25,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Self, Unpack, cast
 
-from broker.errors import BrokerError, Unavailable
+from broker.errors import BrokerError, Damaged, Unavailable
 from broker.outcome import Outcome
 from broker.reported import (
     AsyncReporting,
@@ -37,6 +37,9 @@ from broker.reported import (
 )
 from broker.rules.event import Report
 
+#: Words that met these are said again: Redis comes back, and damaged keys are mended (by the auditor, or by hand).
+NOT_TAKEN = (Unavailable, Damaged)
+
 
 class JobEvents(Jobs):
     """The reports of the jobs of one engine that this program runs itself. Thread-safe; a context manager.
@@ -44,7 +47,7 @@ class JobEvents(Jobs):
     Make it after forking: a child's jobs are its own, and those of its parent are not its to tell.
 
     Every method but `create` takes None for a job, and then does nothing. Those that tell a change say whether it was
-    one. They raise Invalid for a value out of its bounds, and Damaged where the job's keys hold what they should not.
+    one. They raise Invalid for a value out of its bounds.
     """
 
     _broker: Reporting
@@ -102,10 +105,10 @@ class JobEvents(Jobs):
             with job.lock:
                 try:
                     taken += self._write(job)
-                    if again := self._assertion(job):
+                    if not job.waiting and (again := self._assertion(job)):
                         job.waiting.append(again)
                         taken += self._write(job)
-                except Unavailable:
+                except NOT_TAKEN:
                     break
                 except BrokerError as wrong:
                     logger.warning("%s: a report was given up: %s", job.key, wrong)
@@ -141,7 +144,7 @@ class JobEvents(Jobs):
 
     def _tell(self, job: ReportedJob, report: Report | None) -> None:
         if report is not None and self._queued(job, report):
-            with suppress(Unavailable):
+            with suppress(*NOT_TAKEN):
                 self._write(job)
 
     def _write(self, job: ReportedJob) -> int:
@@ -150,13 +153,14 @@ class JobEvents(Jobs):
             report = job.waiting[0]
             try:
                 outcome = self._broker.report(report)
-            except Unavailable as wrong:
+            except NOT_TAKEN as wrong:
                 self._failed(wrong)
                 raise
             except BrokerError:
                 self._settled(job, report)
                 raise
-            self._written(job, report, outcome)
+            if not self._written(job, report, outcome):
+                break
             taken += 1
         return taken
 
@@ -217,7 +221,7 @@ class AsyncJobEvents(Jobs):
         for job in self.live:
             try:
                 taken += await self._write(job, again=True)
-            except Unavailable:
+            except NOT_TAKEN:
                 break
             except BrokerError as wrong:
                 logger.warning("%s: a report was given up: %s", job.key, wrong)
@@ -247,7 +251,7 @@ class AsyncJobEvents(Jobs):
             task = asyncio.create_task(self._write(job))
             self._writing.add(task)
             task.add_done_callback(self._wrote)
-            with suppress(Unavailable):
+            with suppress(*NOT_TAKEN):
                 await asyncio.shield(task)
         return report is not None
 
@@ -261,22 +265,21 @@ class AsyncJobEvents(Jobs):
         async with job.lock:
             if again and not job.waiting and (assertion := self._assertion(job)):
                 job.waiting.append(assertion)
-            while job.waiting:
-                taken += await self._write_first(job)
+            while job.waiting and await self._write_first(job):
+                taken += 1
         return taken
 
-    async def _write_first(self, job: ReportedJob) -> int:
+    async def _write_first(self, job: ReportedJob) -> bool:
         report = job.waiting[0]
         try:
             outcome = await self._report(report)
-        except Unavailable as wrong:
+        except NOT_TAKEN as wrong:
             self._failed(wrong)
             raise
         except BrokerError:
             self._settled(job, report)
             raise
-        self._written(job, report, outcome)
-        return 1
+        return self._written(job, report, outcome)
 
     async def _report(self, report: Report) -> Outcome:
         if self._native:

@@ -70,6 +70,7 @@ class ReportedJob:
     lock: Any = field(repr=False)  #: held while an event is numbered and written
     waiting: deque[Report] = field(default_factory=lambda: deque(maxlen=EVENTS_WAITING_MAX))
     asserted_at: float = 0.0
+    is_stuck: bool = False  #: its own keys are damaged: its oldest word waits for their repair
 
     @property
     def key(self) -> Key:
@@ -146,13 +147,22 @@ class Jobs:
             logger.warning("Redis does not take reports, they wait: %s", wrong)
         self._away = True
 
-    def _written(self, job: ReportedJob, report: Report, outcome: Outcome) -> None:
-        """Redis is there, and answered the oldest word of the job."""
+    def _written(self, job: ReportedJob, report: Report, outcome: Outcome) -> bool:
+        """Redis is there, and answered the oldest word of the job. False: that is to be said again, later."""
         self._away = False
         job.asserted_at = time.monotonic()
+        if outcome.outcome == "error":
+            if not job.is_stuck:
+                logger.warning(
+                    "%s: its words wait, its keys are damaged: %s", job.key, outcome.rule
+                )
+            job.is_stuck = True
+            return False
+        job.is_stuck = False
         if not outcome.ok:
             logger.warning("%s: %s by the rule %s", job.key, outcome.outcome, outcome.rule)
         self._settled(job, report, gone=outcome.rule == "tombstoned")
+        return True
 
     def _settled(self, job: ReportedJob, report: Report, *, gone: bool = False) -> None:
         """The oldest word needs no more care; nor does a job that has none left and ended or was removed."""

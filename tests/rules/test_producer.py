@@ -11,7 +11,7 @@ from itertools import count
 import pytest
 
 from broker import reported
-from broker.errors import Damaged, Invalid, Unavailable
+from broker.errors import Invalid, Unavailable
 from broker.outcome import Outcome
 from broker.producer import AsyncJobEvents, JobEvents
 from broker.rules.event import Remove
@@ -349,8 +349,8 @@ class TestAway:
         self, books, events
     ):
         job = events.create()
-        books.broken = Damaged("a key holds what it should not")
-        with pytest.raises(Damaged):
+        books.broken = Invalid("a value is out of its bounds")
+        with pytest.raises(Invalid):
             events.dispatch(job, "a")
         books.broken = None
         assert events.start(job)

@@ -96,6 +96,58 @@ def test_a_restart_of_redis_costs_no_event_and_no_order(tmp_path, namespace):
     broker.close()
 
 
+@pytest.fixture(params=["log", "meta", "origins"])
+def damaged(request, broker):
+    """A key that all jobs of the origin stand on is of a wrong type, until it is called."""
+    keys = broker.store.keys
+    name = keys.origins if request.param == "origins" else getattr(keys.of("desk"), request.param)
+    broker.store.client.set(name, "spoilt")
+    return lambda: broker.store.client.delete(name)
+
+
+def test_words_wait_until_a_damaged_origin_is_mended(broker, damaged, caplog):
+    with JobEvents(broker, "ollama", retry_seconds=600.0) as events:
+        job = events.create()
+        events.dispatch(job, "a")
+        events.finish(job)
+        assert [report.seq for report in job.waiting] == [1, 2, 3]
+        assert events.step() == 0
+        assert len(caplog.messages) == 1
+        damaged()
+        assert events.step() == 3
+        assert not events.live
+    assert seqs_of(broker, job) == [1, 2, 3]
+
+
+def test_words_wait_until_a_damaged_job_is_mended_and_those_of_others_do_not(broker, caplog):
+    with JobEvents(broker, "ollama", resync_seconds=0.0, retry_seconds=600.0) as events:
+        job, other = events.create(), events.create()
+        name = broker.store.keys.of_job(job.key).job
+        broker.store.client.rename(name, "aside")
+        broker.store.client.set(name, "spoilt")
+        events.finish(job)
+        events.finish(other)
+        assert broker.get(other.key).state == "completed"
+        assert events.step() == events.step() == 0
+        assert [report.seq for report in job.waiting] == [2]
+        assert len(caplog.messages) == 1
+        broker.store.client.rename("aside", name)
+    assert broker.get(job.key).state == "completed"
+    assert seqs_of(broker, job) == [1, 2]
+
+
+def test_words_wait_in_the_asyncio_form_too(broker, damaged):
+    async def story():
+        async with AsyncJobEvents(broker, "ollama", retry_seconds=600.0) as events:
+            job = await events.create()
+            await events.finish(job)
+            assert len(job.waiting) == 2
+            damaged()
+        return job
+
+    assert seqs_of(broker, asyncio.run(story())) == [1, 2]
+
+
 def test_the_asyncio_form_uses_the_same_broker(broker):
     async def story():
         async with AsyncJobEvents(broker, "ollama") as events:
