@@ -25,7 +25,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         code = 0  # the reader has seen enough
     except KeyboardInterrupt:
-        code = 130
+        from broker.cli.exits import INTERRUPTED
+
+        code = INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the one place where every error ends
         code = _tell(error, words[0] if words else "")
     _flush_or_discard()

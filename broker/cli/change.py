@@ -1,4 +1,4 @@
-"""`broker cancel`, `retry` and `remove`: what a user wishes for a job."""
+"""`broker cancel`, `retry` and `remove`: what a user wishes for a job, or for all jobs that fit."""
 
 from __future__ import annotations
 
@@ -6,11 +6,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.cli.exits import ERROR, NOT_FOUND, REFUSED, UNKNOWN_RULES, USAGE, Exit
-from broker.cli.options import FormatOption, KeyArgument
+from broker.cli.bulk import Filter, Verb, wish
+from broker.cli.exits import Exit
+from broker.cli.options import (
+    EngineOption,
+    FormatOption,
+    NodeOption,
+    OptionalKeyArgument,
+    OriginOption,
+    StateOption,
+    YesOption,
+)
 from broker.cli.output import Format
+from broker.cli.said import code_of, named, said
 from broker.cli.session import broker
 from broker.errors import Invalid, NotFound
+from broker.rules.state import FAILED, QUEUED, RUNNING
 from broker.text import safe, to_json
 
 if TYPE_CHECKING:
@@ -21,57 +32,100 @@ ForceOption = Annotated[
     bool, typer.Option("--force", help="At once; a worker that still runs it is fenced off.")
 ]
 
-#: What a rule means to who asked.
-_SAID = {
-    "desired": "asked to stop",
-    "no_change": "was asked before",
-    "removed": "removed",
-    "remove_requested": "asked to stop; it is removed when it has ended",
-    "seen": "was removed before",
-    "too_late": "it has ended already",
-    "not_ours": "it is reported: only its origin can end it",
-    "older_generation": "a newer job of this identity is there",
-    "unknown": "no such job is known",
-    "tombstoned": "it was removed",
-}
-
 
 def cancel(
-    key: KeyArgument, force: ForceOption = False, output: FormatOption = Format.table
+    key: OptionalKeyArgument = None,
+    state: StateOption = None,
+    node: NodeOption = None,
+    engine: EngineOption = None,
+    origin: OriginOption = None,
+    force: ForceOption = False,
+    yes: YesOption = False,
+    output: FormatOption = Format.table,
 ) -> None:
-    """Ask for a job's end: a queued one ends at once, a running one is told to stop."""
+    """Ask for a job's end: a queued one ends at once, a running one is told to stop.
+
+    Without KEY: of all jobs that fit the options (and have not ended, unless --state says so), after a question.
+    """
+    fits = Filter(state, node, engine, origin)
+    fits.check(key)
     with broker() as here:
-        outcome = here.cancel(key, force=force)
-        _tell(here, outcome, output)
+        if key is None:
+            verb = Verb(
+                "cancel",
+                frozenset({QUEUED, RUNNING}),
+                lambda here, keys: here.cancel_many(keys, force=force),
+            )
+            wish(here, verb, fits, output, yes=yes)
+        else:
+            _tell(here, here.cancel(key, force=force), output)
 
 
 def remove(
-    key: Annotated[str | None, typer.Argument(metavar="[KEY]")] = None,
-    origin: Annotated[
-        str | None, typer.Option(metavar="ORIGIN", help="With --id: of every engine and run.")
+    key: OptionalKeyArgument = None,
+    state: StateOption = None,
+    node: NodeOption = None,
+    engine: EngineOption = None,
+    origin: OriginOption = None,
+    id: Annotated[
+        str | None, typer.Option(metavar="ID", help="With --origin: of every engine and run.")
     ] = None,
-    id: Annotated[str | None, typer.Option(metavar="ID")] = None,
     force: ForceOption = False,
+    yes: YesOption = False,
     output: FormatOption = Format.table,
 ) -> None:
     """Take a job off the list, for good: late events do not bring it back. A running one is told to stop first.
 
-    A whole KEY is removed also where no job is known: what is on its way then stays out.
+    A whole KEY is removed also where no job is known: what is on its way then stays out. Without KEY: all jobs that
+    fit the options, after a question; with --origin and --id: this pair, seen or not yet seen.
     """
-    broad = origin is not None or id is not None
-    if broad == (key is not None) or (broad and None in (origin, id)):
-        raise Invalid("name a KEY, or --origin and --id")
+    fits = Filter(state, node, engine, origin)
+    if id is not None:
+        if origin is None or key is not None or fits != Filter(origin=origin):
+            raise Invalid("--id goes with --origin, and with nothing else that names jobs")
+        with broker() as here:
+            _tell(here, here.remove_pair(origin, id, force=force), output)
+        return
+    fits.check(key)
     with broker() as here:
-        if key is not None:
-            outcome = here.remove(key, force=force)
+        if key is None:
+            wish(
+                here,
+                Verb("remove", None, lambda here, keys: here.remove_many(keys, force=force)),
+                fits,
+                output,
+                yes=yes,
+            )
         else:
-            outcome = here.remove_pair(origin or "", id or "", force=force)
-        _tell(here, outcome, output)
+            _tell(here, here.remove(key, force=force), output)
 
 
-def retry(key: KeyArgument, output: FormatOption = Format.table) -> None:
-    """Hand an ended job in again, as a new one with the same payload and options; prints the new key."""
+def retry(
+    key: OptionalKeyArgument = None,
+    state: StateOption = None,
+    node: NodeOption = None,
+    engine: EngineOption = None,
+    origin: OriginOption = None,
+    yes: YesOption = False,
+    output: FormatOption = Format.table,
+) -> None:
+    """Hand an ended job in again, as a new one with the same payload and options; prints the new key.
+
+    Without KEY: all jobs that fit the options (and failed, unless --state says otherwise), after a question; those that
+    were retried before are left out.
+    """
+    fits = Filter(state, node, engine, origin)
+    fits.check(key)
     with broker() as here:
+        if key is None:
+            wish(
+                here,
+                Verb("retry", frozenset({FAILED}), lambda here, keys: here.retry_many(keys)),
+                fits,
+                output,
+                yes=yes,
+            )
+            return
         job = here.retry(key)
         if output is Format.table:
             print(safe(job.key))
@@ -82,22 +136,16 @@ def retry(key: KeyArgument, output: FormatOption = Format.table) -> None:
 
 def _tell(here: Broker, outcome: Outcome, output: Format) -> None:
     """Print the outcome, and leave by the exit code that it means."""
-    said = _SAID.get(outcome.rule, outcome.rule)
+    meaning = said(outcome.rule)
     if output is not Format.table:
         print(to_json(outcome.to_json(), indent=2 if output is Format.json else None))
     elif outcome.ok:
         if outcome.rule == "desired" and _has_ended(here, outcome.key):
-            said = "cancelled"
-        print(safe(f"{outcome.key} {said}"))
-    if outcome.ok:
-        return
-    code = ERROR if outcome.outcome == "error" else REFUSED
-    if outcome.rule in UNKNOWN_RULES:
-        code = NOT_FOUND
-    elif outcome.rule == "invalid":
-        code = USAGE
-    line = said if said == outcome.rule else f"{said} ({outcome.rule})"
-    raise Exit(code, f"{outcome.key}: {outcome.outcome}: {line}")
+            meaning = "cancelled"
+        print(safe(f"{outcome.key} {meaning}"))
+    if not outcome.ok:
+        line = f"{outcome.key}: {outcome.outcome}: {named(outcome.rule)}"
+        raise Exit(code_of(outcome), line)
 
 
 def _has_ended(here: Broker, key: str) -> bool:

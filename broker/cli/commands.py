@@ -27,9 +27,9 @@ GROUPS: dict[str, dict[str, Command]] = {
         "why": Command("broker.cli.why", "What decided its state, what was refused, what would change it."),
         "wait": Command("broker.cli.wait", "Wait for a job's end."),
         "result": Command("broker.cli.wait", "Print a job's result."),
-        "cancel": Command("broker.cli.change", "Ask for a job's end."),
-        "retry": Command("broker.cli.change", "Hand an ended job in again, as a new one."),
-        "remove": Command("broker.cli.change", "Take a job off the list, for good."),
+        "cancel": Command("broker.cli.change", "Ask for a job's end, or for that of all that fit."),
+        "retry": Command("broker.cli.change", "Hand an ended job in again, as a new one; or all that fit."),
+        "remove": Command("broker.cli.change", "Take a job off the list, for good; or all that fit."),
     },
     "Logs": {
         "log": Command("broker.cli.log", "What happened at an origin, in order."),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from broker import errors
 
 OK, ERROR, USAGE, NOT_FOUND, REFUSED, TIMED_OUT, UNREACHABLE, JOB_FAILED, UNVERIFIED = range(9)
+#: Ctrl-C, as shells count it.
+INTERRUPTED = 130
 
 #: The first family that fits decides.
 CODES: tuple[tuple[type[Exception], int], ...] = (

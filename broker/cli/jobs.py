@@ -8,12 +8,18 @@ from typing import Annotated, Any
 import typer
 
 from broker.cli.job import shown_state
-from broker.cli.options import FormatOption
+from broker.cli.options import (
+    EngineOption,
+    FormatOption,
+    NodeOption,
+    OriginOption,
+    StateOption,
+    check_state,
+)
 from broker.cli.output import Columns, Format, age, print_list, span, table_lines
 from broker.cli.session import broker
 from broker.cli.table import Column
 from broker.errors import Invalid
-from broker.rules.state import STATES
 
 #: How often `--watch` looks, in seconds.
 WATCH_SECONDS = 1.0
@@ -50,22 +56,15 @@ COLUMNS: Columns = (
 
 
 def jobs(
-    state: Annotated[
-        str | None, typer.Option(metavar="|".join(STATES), help="A guess counts as what it was.")
-    ] = None,
-    node: Annotated[
-        str | None, typer.Option(metavar="NODE", help="Placed or running there.")
-    ] = None,
-    engine: Annotated[str | None, typer.Option(metavar="ENGINE")] = None,
-    origin: Annotated[
-        str | None, typer.Option(metavar="ORIGIN", help="Submitted or reported from there.")
-    ] = None,
+    state: StateOption = None,
+    node: NodeOption = None,
+    engine: EngineOption = None,
+    origin: OriginOption = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it until Ctrl-C.")] = False,
     output: FormatOption = Format.table,
 ) -> None:
     """List jobs, oldest first. `failed~` is a guess, `running?` a job whose worker is silent."""
-    if state is not None and state not in STATES:
-        raise Invalid(f"state {state!r} is none of {', '.join(STATES)}")
+    check_state(state)
     if watch and (output is not Format.table or not sys.stdout.isatty()):
         raise Invalid("--watch needs a terminal and -o table; `broker log ORIGIN --follow` streams")
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -14,6 +12,7 @@ from broker.cli.exits import ERROR, JOB_FAILED, Exit
 from broker.cli.lines import batches, opened
 from broker.cli.options import FormatOption
 from broker.cli.output import Format, note, print_list, warn
+from broker.cli.progress import counting
 from broker.cli.session import broker, check_seconds
 from broker.errors import Invalid
 from broker.rules.state import COMPLETED
@@ -142,7 +141,7 @@ def _submit_lines(
     jobs: list[Job] = []
     malformed = 0
     keep = wait or output is not Format.table
-    with broker() as here, opened(file) as source, _progress() as advance:
+    with broker() as here, opened(file) as source, counting("jobs") as advance:
         _warn_unoffered(here, engine)
         for batch in batches(source, BATCH, READ_BYTES_MAX):
             values = []
@@ -183,20 +182,3 @@ def _warn_unoffered(here: Broker, engine: str) -> None:
     budget = here.config.budgets.suspect_ms
     if not any(seen.engine == engine and seen.silent_ms <= budget for seen in here.workers()):
         warn(f"no node offers engine {engine} now; the job waits for one")
-
-
-@contextmanager
-def _progress() -> Iterator[Any]:
-    """A count on stderr, on a terminal that shows nothing else."""
-    if not sys.stderr.isatty() or sys.stdout.isatty():
-        yield lambda _count: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = SpinnerColumn(), TextColumn("{task.completed:,} jobs"), TimeElapsedColumn()
-    with Progress(
-        *columns, console=Console(stderr=True), transient=True, redirect_stdout=False
-    ) as progress:
-        task = progress.add_task("", total=None)
-        yield lambda count: progress.update(task, advance=count)

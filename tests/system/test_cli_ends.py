@@ -159,9 +159,9 @@ class TestWishes:
         assert command.ok("jobs", "-o", "json").json == []
 
     @pytest.mark.parametrize(
-        "words", [[], ["--origin", "desk"], ["--id", "7"], ["7", "--origin", "desk", "--id", "7"]]
+        "words", ["--id 7", "7 --origin d --id 7", "--origin d --id 7 --node n"]
     )
-    def test_remove_needs_one_name(self, command, words):
-        ran = command("remove", *words)
+    def test_remove_of_a_pair_needs_both_of_its_names_alone(self, command, words):
+        ran = command("remove", *words.split())
         assert ran.code == 2
-        assert "name a KEY, or --origin and --id" in ran.err
+        assert "--id goes with --origin" in ran.err
