@@ -39,7 +39,10 @@ def duel(run, stack, name):
     with (stack.folder / f"log-{name}").open("w+") as log:
         argv = [sys.executable, "-m", "tests.chaos.frozen_leader", stack.url, f"duel-{name}", name]
         env = os.environ | {"PYTHONPATH": str(ROOT)}
-        process = subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=log, cwd=ROOT)
+        # Unbuffered: a line that waits in a buffer of ours would not wake anybody.
+        process = subprocess.Popen(
+            argv, env=env, stdout=subprocess.PIPE, stderr=log, cwd=ROOT, bufsize=0
+        )
         try:
             fight = Duel(store, process, name)
             refused = [fight.round(number) for number in range(run.count)]

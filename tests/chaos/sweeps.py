@@ -6,7 +6,7 @@ from collections import Counter
 from contextlib import suppress
 
 from broker.roles.sweeper import Sweeper
-from broker.rules.event import Intent, Place, Reassert
+from broker.rules.event import Intent, Place, Reassert, Unplace
 from broker.rules.liveness import Budgets
 from broker.store.beat import beat
 from broker.store.store import Store
@@ -47,6 +47,8 @@ class World(Fleet):
 
     def __init__(self, run, store):
         super().__init__(store)
+        # The log's own times are Redis's: let none of them be later than what this clock says.
+        self.clock.ahead_ms = 3_600_000
         self.chance = run.chance
         self.budgets = Budgets()
         self.seconds = 0.0
@@ -214,6 +216,36 @@ def starts(world, jobs):
     assert {record.state for record in world.records(jobs)} == {"running"}
 
 
+def placed_anew(world, jobs):
+    """Somebody else took them back, and they were placed again: they have their whole deadline to start."""
+    for record, key in zip(world.records(jobs), jobs, strict=True):
+        world.say(Unplace(key=key, rev=record.rev, term=world.sweeper._lead.term))
+        world.say(Place(key=key, node=NODE, rev=world.view.get(key).rev, term=1))
+    placed = world.records(jobs)
+    rules = yield
+    assert set(rules) == {"not_ready"}, rules
+    assert world.records(jobs) == placed
+    world.pass_ms(world.budgets.start_ms - 1)
+    settle(world.sweeper)
+    assert world.records(jobs) == placed, "the deadline of the newer place was cut short"
+    world.pass_ms(1)
+    settle(world.sweeper)
+    assert {record.attempt for record in world.records(jobs)} == {3}
+
+
+def wished(world, jobs):
+    """A cancel moves no last_seen, and makes another judgement due."""
+    for key in jobs:
+        world.say(Intent(key=key))
+    rules = yield
+    assert set(rules) == {"guess_outdated"}, rules
+    world.pass_ms(world.budgets.guess_ms)
+    settle(world.sweeper)
+    world.pass_ms(world.budgets.grace_ms)
+    settle(world.sweeper)
+    assert {record.state for record in world.records(jobs)} == {"cancelled"}
+
+
 def its_origin_speaks(world, jobs):
     for key in jobs:
         world.report(key.id, "completed", created_at=world.view.get(key).created_at)
@@ -226,10 +258,19 @@ MEETINGS = [
     ("guess", complete),
     ("guess", beats),
     ("guess of a reported job", its_origin_speaks),
+    ("guess", wished),
     ("unplace", starts),
+    ("unplace", placed_anew),
     *(
         (kind, move)
         for kind in ("requeue", "lost")
-        for move in (complete, beats, reasserts, guessed_anew, guessed_anew_by_a_later_leader)
+        for move in (
+            complete,
+            beats,
+            wished,
+            reasserts,
+            guessed_anew,
+            guessed_anew_by_a_later_leader,
+        )
     ),
 ]
