@@ -85,6 +85,7 @@ class Watcher:
         self._named = None if origins is None else [check_name("origin", name) for name in origins]
         self._followers: dict[str, Follower] = {}
         self._untold: list[Change] = []
+        self._cursor: Cursor = {}
         self._look_at = 0.0
         self._relist_seconds = relist_seconds
         self._bell = Doorbell(store.client)
@@ -106,10 +107,14 @@ class Watcher:
 
     @property
     def cursor(self) -> Cursor:
-        """Where the watcher stands: `records` is the state there."""
-        return {
-            origin: follower.place for origin, follower in self._followers.items() if follower.place
-        }
+        """Where the watcher stands: what it told adds up to the state there, also where it was closed in mid-call."""
+        return dict(self._cursor)
+
+    def _stand(self) -> None:
+        """All that was read is told from now on."""
+        self._untold = []
+        followers = self._followers.items()
+        self._cursor = {origin: follower.place for origin, follower in followers if follower.place}
 
     def snapshot(self) -> Snapshot:
         """List every origin. Later changes follow upon it. Raises Unavailable, Damaged."""
@@ -118,27 +123,31 @@ class Watcher:
         # All or nothing: after a failure the watcher stands where it stood, and `changes` goes on from there.
         for follower, records, place in found:
             follower.hold(records, place)
-        self._untold.clear()
+        self._stand()
         return Snapshot(dict(self.records), self.cursor)
 
     def resume(self, cursor: Cursor, records: Mapping[Key, Record] | None = None) -> None:
         """Go on from a cursor that was handed out before. Raises Gone where a log no longer holds what followed.
 
         `records` is what the caller holds since then. Without it a later loss cannot be made good here, since nobody
-        here knows what vanished: `changes` then raises Gone, and the caller takes a snapshot.
+        here knows what vanished: `changes` then raises Gone, and the caller takes a snapshot. Of an origin that only
+        `records` names, `changes` begins by telling what differs from a new list.
         """
+        held: dict[str, dict[Key, Record]] = {}
+        for key, record in (records or {}).items():
+            held.setdefault(key.origin, {})[key] = record
         followers = {}
-        for origin, place in cursor.items():
+        for origin in cursor.keys() | held.keys():
             if self._named is not None and origin not in self._named:
                 continue
-            held = None
-            if records is not None:
-                held = {key: record for key, record in records.items() if key.origin == origin}
-            followers[origin] = Follower(self._store, origin, self._relist_seconds)
-            followers[origin].resume(place, held)
-        self._untold.clear()
+            followers[origin] = follower = Follower(self._store, origin, self._relist_seconds)
+            if place := cursor.get(origin):
+                follower.resume(place, None if records is None else held.get(origin, {}))
+            else:
+                follower.records = held[origin]
         self._followers.clear()
         self._followers.update(followers)
+        self._stand()
 
     def changes(self, wait_ms: int) -> list[Change]:
         """What happened since the last call, waiting up to `wait_ms` for the first of it; [] if nothing did.
@@ -159,11 +168,10 @@ class Watcher:
                 if not self._untold:
                     raise
             left = deadline - time.monotonic()
-            if self._untold and not self._is_closed:
-                told, self._untold = self._untold, []
+            if (self._untold or left <= 0) and not self._is_closed:
+                told = self._untold
+                self._stand()
                 return told
-            if left <= 0:
-                break
             rung = self._wait(left)
         return []
 

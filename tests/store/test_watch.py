@@ -181,6 +181,47 @@ def test_resuming_tells_exactly_what_followed(desk, store, watcher):
         assert logged(other.records) == logged(desk.records())
 
 
+def test_who_resumes_with_more_than_the_cursor_names_is_told_what_became_of_it(desk, store):
+    shelf = Desk(store, "shelf")
+    desk.report_many("ab")
+    shelf.report_many("cd")
+    with Watcher(store) as watcher:
+        records, cursor = watcher.snapshot()
+    del cursor["shelf"]
+    shelf.remove("c")
+    shelf.report("e")
+    with Watcher(store) as watcher:
+        watcher.resume(cursor, records)
+        told = watcher.changes(0)
+        assert states(told) == [("e", "running"), ("c", None)]
+        assert all(change.synthesized for change in told)
+        assert logged(watcher.records) == logged(desk.records() | shelf.records())
+
+
+@pytest.mark.parametrize("relists", [False, True])
+def test_a_cursor_never_names_what_was_not_told(desk, store, monkeypatch, relists):
+    """Closed from outside while it reads, it tells nothing of what it read: whoever goes on from there is told all."""
+    desk.report_many("ab")
+    with Watcher(store, relist_seconds=0 if relists else 300) as watcher:
+        records = watcher.snapshot().records
+        watcher.changes(0)
+        desk.report_many("cd")
+        desk.remove("a")
+
+        def read_on(log, *args, read_on=Log.read_on):
+            chunk = read_on(log, *args)
+            watcher.close()
+            return chunk
+
+        monkeypatch.setattr(Log, "read_on", read_on)
+        assert watcher.changes(0) == []
+        monkeypatch.undo()
+    with Watcher(store) as other:
+        other.resume(watcher.cursor, records)
+        assert states(other.changes(0)) == [("c", "running"), ("d", "running"), ("a", None)]
+        assert logged(other.records) == logged(desk.records())
+
+
 @pytest.mark.parametrize(
     "found",
     [None, [], {"desk": ["e"]}, {"desk": ["e", "1-0", "x"]}, {"desk": ["e", "$"]},
