@@ -21,6 +21,7 @@ from tests.roles.sweeping import (
     shown,
     wait,
 )
+from tests.store.readers import until
 
 # --- who leads --------------------------------------------------------------------------------------------------
 
@@ -52,6 +53,20 @@ def test_a_new_leader_fences_every_origin_before_it_judges_anybody(fleet):
     term = fleet.store.client.get(fleet.store.keys.term(ROLE))
     for origin in origins:
         assert fleet.store.client.hget(fleet.store.keys.of(origin).meta, f"term:{ROLE}") == term
+
+
+def test_an_origin_that_came_later_is_fenced_before_the_first_word_there(fleet, monkeypatch):
+    """Also where that word is refused."""
+    fleet.workers_of("node-a")
+    sweeper = attentive(fleet)
+    [key] = running(fleet, "7", origin="new")
+    until(lambda: sweeper.step() or len(sweeper._jobs) == 1)
+    wait(fleet, GUESS)
+    meanwhile(monkeypatch, sweeper, lambda: fleet.finish(key))
+    assert sweeper.step() == 0
+    assert [refusal.rule for refusal in fleet.view.refusals(key)] == ["guess_outdated"]
+    term = fleet.store.client.get(fleet.store.keys.term(ROLE))
+    assert fleet.store.client.hget(fleet.store.keys.of("new").meta, f"term:{ROLE}") == term
 
 
 @pytest.mark.parametrize("rule", DUE)
