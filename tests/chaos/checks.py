@@ -134,6 +134,20 @@ def _left_in_broker(store):
     return found + [f"{name} never ends" for name in leases if store.client.ttl(name) == -1]
 
 
+def every_slot_serves(stack, engine, slots):
+    """leak = a slot that nobody is given any more: as many jobs as there are slots run at once."""
+    until(lambda: len([one for one in stack.beating() if one.engine == engine]) == slots, 60)
+    keys = [job.key for job in stack.broker.submit_many(engine, [60] * slots)]
+
+    def run_at_once():
+        return all(record.holder for record in stack.broker.view.get_many(keys))
+
+    until(run_at_once, 30)
+    for key in keys:
+        stack.broker.cancel(key)
+    all_ended(stack, keys)
+
+
 def all_registered_live(stack, seconds=240.0):
     """RQ's lists hold no worker that is gone: its own keys of one end two minutes after it, and then it is unlisted."""
     client = stack.broker.store.client

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from tests.chaos.checks import all_hold
+from tests.chaos.checks import all_hold, all_registered_live, every_slot_serves
 from tests.chaos.dying import BOTH, PARENT, SELF, Orders
 from tests.chaos.dying_worker import OF_HORSE, OF_WORKER
 from tests.chaos.run import row
 from tests.chaos.stack import ENGINES, children, family, kill, runs, until
-from tests.chaos.timing import Eyes, Kill, delays, fates, in_time, now_ms
+from tests.chaos.timing import Delays, Eyes, Kill, Tale, now_ms
 
 NODES = ("node-a", "node-b", "node-c")
 #: Jobs for each kill, and how long they work, in seconds.
@@ -32,6 +32,9 @@ def kill_workers(run):
             hunt.strike()
         until(lambda: hunt.feed() >= hunt.total, 120)
         records = all_hold(stack, hunt.keys, watcher)
+        if is_long:
+            every_slot_serves(stack, "work", hunt.slots * len(NODES))
+            all_registered_live(stack)
         return hunt.told(records, part=0.99 if is_long else 0.5)
 
 
@@ -144,19 +147,25 @@ class Hunt:
         assert all(record.deaths >= 3 for record in poison), poison
         others = [one for one in records.values() if one.reason != "poison"]
         assert all(record.state == "completed" for record in others), "some failed"
-        deaths = [effect for effect in self.stack.effects.read() if effect.what.startswith("died-")]
         since = time.time() - time.monotonic()
-        self.kills += [
-            Kill(round(1_000 * (since + effect.at)), key=effect.key, attempt=effect.attempt)
-            for effect in deaths
-        ]
-        found = fates(self.stack.broker, "desk", self.kills, self.eyes.doubted)
+        deaths = {
+            Kill(round(1_000 * (since + effect.at)), "", effect.key, effect.attempt): effect.what
+            for effect in self.stack.effects.read()
+            if effect.what.startswith("died-")
+        }
+        tale, delays = Tale(self.stack.broker, "desk"), Delays(self.stack.budgets)
+        found = tale.fates([*self.kills, *deaths], self.eyes.doubted)
         unseen = [fate for fate in found if fate.guessed is None]
         assert not unseen, f"killed at work, and nobody judged: {unseen}"
-        in_time(found, self.stack.budgets, part)
-        return {
+        delays.add_fates(found)
+        for death, what in deaths.items():
+            if what == "died-taken":
+                delays.add("handed", tale.started_after(death))
+        told = {
             "jobs": len(records),
             "killed": dict(self.counts.most_common()),
             "poison": len(poison),
             "at work": len(found),
-        } | delays(found, self.stack.budgets)
+        } | delays.told()
+        delays.hold(part)
+        return told
