@@ -55,7 +55,7 @@ class Life:
         return self.wish.startswith("remove")
 
 
-@row("cancel", long=2_000, short=60)
+@row("cancel", long=2_000, short=50)
 def cancel(run):
     """Cancel at a uniformly random point of the life: cancelled, or ended and the cancel answered `too_late`."""
     with run.stack() as stack, ExitStack() as ending:

@@ -203,7 +203,7 @@ class Duel:
 # --- killed
 
 
-@row("leadership", long=50, short=4)
+@row("leadership", long=50, short=2)
 def leadership(run):
     """kill -9 of a serve that leads: another one leads each of its roles within a lease, and what it takes to ask."""
     with run.stack() as stack:

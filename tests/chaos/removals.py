@@ -20,7 +20,7 @@ AGAIN_EACH = 10
 WHEN = ("before", "between", "after", "beside")
 
 
-@row("removals", long=5_000, short=500)
+@row("removals", long=5_000, short=250)
 def removals(run):
     """Each job is removed at some point, and everything said of it is said again: only what came anew is listed."""
     with run.stack() as stack, Crowd(run, stack) as crowd, following(stack) as early:

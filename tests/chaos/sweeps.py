@@ -20,7 +20,7 @@ BATCH = 25
 NODE = "node-a"
 
 
-@row("sweep-paused", long=500, short=50)
+@row("sweep-paused", long=500, short=25)
 def sweep_paused(run):
     """Each judgement meets each way in which a job may move: what was read no longer counts."""
     with run.stack() as stack, stack.broker.watch() as watcher:
