@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +14,11 @@ from broker.cli.session import broker
 from broker.cli.table import Column
 from broker.errors import NotFound
 from broker.fleet import node_json
+from broker.rules.record import SUBMITTED
+from broker.rules.state import QUEUED, RUNNING
+
+if TYPE_CHECKING:
+    from broker.client import Broker
 
 
 class Verb(StrEnum):
@@ -23,6 +29,17 @@ class Verb(StrEnum):
     dead = "dead"
     remove = "remove"
 
+
+#: What becomes of the node, by the word.
+_MEANS = {
+    Verb.drain: "is drained: it gets no new jobs",
+    Verb.dead: "counts as dead: it gets no new jobs",
+    Verb.remove: "is forgotten, and its flag",
+}
+
+#: And of its jobs.
+_GO_ON, _GIVEN_UP = "left to end", "given up once their worker is silent"
+_LEFT, _DOUBTED = "left to their origin", "doubted once their origin is silent about them"
 
 _STATE_STYLES = {"up": "good", "silent": "doubt", "drained": "dim", "dead": "bad"}
 
@@ -68,19 +85,58 @@ def node(
 ) -> None:
     """Say what is to become of a node.
 
-    drain: it gets no new jobs. dead: it is gone for good, do not wait for it. resume: like any other again.
-    remove: forget it (one that still beats comes back).
+    drain: it gets no new jobs; what runs there goes on, what waits there goes elsewhere. dead: it is gone for good, so
+    its jobs are given up without a grace. resume: like any other again. remove: forget it (one that still beats comes
+    back).
     """
     with broker() as here:
-        known = {seen.name for seen in here.nodes()}
+        budget = here.config.budgets.suspect_ms
+        seen = next((node_json(seen, budget) for seen in here.nodes() if seen.name == name), None)
         if verb in (Verb.drain, Verb.dead):
             here.flag_node(name, "drained" if verb is Verb.drain else "dead")
-            if name not in known:
-                warn(f"node {name} has not been heard of; the flag waits for it")
-            return
-        if name not in known:
+        elif seen is None:
             raise NotFound(f"no node {name!r} is known")
-        if verb is Verb.resume:
+        elif verb is Verb.resume:
             here.flag_node(name, None)
         else:
             here.remove_node(name)
+        print(_become(here, verb, name, seen))
+    if seen is None:
+        warn(f"node {name} has not been heard of; the flag waits for it")
+    elif misfit := _misfit(verb, seen):
+        warn(misfit)
+
+
+def _become(here: Broker, verb: Verb, name: str, seen: dict[str, Any] | None) -> str:
+    """What the word means for the node, and for the jobs on it."""
+    if verb is Verb.resume:
+        return f"{name} is like any other again" if seen and seen["flag"] else f"{name} had no flag"
+    # By key: one that changes while it is read may come twice.
+    found = {
+        key: (record.kind, record.believed)
+        for key, record in here.select(states={QUEUED, RUNNING}, node=name)
+    }
+    jobs = Counter(found.values())
+    running, waiting = jobs[SUBMITTED, RUNNING], jobs[SUBMITTED, QUEUED]
+    said = (
+        ("running there", running, _GO_ON if verb is Verb.drain else _GIVEN_UP),
+        ("waiting there", waiting, "placed elsewhere"),
+        ("reported", jobs.total() - running - waiting, _DOUBTED if verb is Verb.dead else _LEFT),
+    )
+    parts = [f"{what}: {count:,}, {fate}" for what, count, fate in said if count]
+    return "; ".join([f"{name} {_MEANS[verb]}", *(parts or ["no jobs are there"])])
+
+
+def _misfit(verb: Verb, seen: dict[str, Any]) -> str:
+    """Where what was said does not fit what is heard of the node."""
+    name, beats = seen["node"], not seen["suspect"]
+    if verb is Verb.dead and beats:
+        return f"node {name} still beats, and so do its jobs' workers: to end its use, say broker node drain {name}"
+    if verb is Verb.remove and beats:
+        return f"node {name} still beats, and comes back with its next beat: stop its workers"
+    if verb is Verb.resume and not beats:
+        silence = (
+            f"has been silent for {span(seen['silent_ms'])}" if seen["beaten_at"] else "never beat"
+        )
+        return f"node {name} {silence}: it gets jobs once it beats"
+    return ""

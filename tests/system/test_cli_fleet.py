@@ -10,7 +10,7 @@ from broker import WorkerInfo
 from broker.checkup import judge_server
 from broker.store.health import Health
 from broker.store.health import read as read_health
-from tests.system.command import held, reported
+from tests.system.command import Ran, guessed, held, placed, reported
 
 
 def worker(broker, node="nas", engine="echo", job="", name=""):
@@ -24,6 +24,18 @@ def silence(broker, node="nas"):
     for seen in broker.workers():
         if seen.node == node:
             broker.store.client.zadd(keys.workers, {seen.name: 1_000})
+
+
+def load(broker, node="nas"):
+    """Two jobs run there, one waits there, and one is reported from there; others ended, or are elsewhere."""
+    running, doubtful, waiting, ended, elsewhere = (broker.submit("echo", n).key for n in range(5))
+    held(broker, running, node)
+    held(broker, doubtful, node)
+    guessed(broker, doubtful)
+    placed(broker, waiting, node)
+    held(broker, ended, node).finish("completed")
+    placed(broker, elsewhere, "other")
+    broker.report(reported("7", node=node))
 
 
 class TestLog:
@@ -168,6 +180,52 @@ class TestNodes:
         assert command.ok("nodes", "-o", "json").json == []
         assert command("node", "remove", "nas").code == 3
         assert command("node", "resume", "nas").code == 3
+
+    def test_drain_says_what_becomes_of_its_jobs(self, command, broker):
+        worker(broker)
+        load(broker)
+        assert command.ok("node", "drain", "nas") == Ran(
+            0,
+            "nas is drained: it gets no new jobs; running there: 2, left to end; waiting there: 1, placed elsewhere; "
+            "reported: 1, left to their origin\n",
+            "",
+        )
+
+    def test_dead_warns_of_a_node_that_beats(self, command, broker):
+        worker(broker)
+        ran = command.ok("node", "dead", "nas")
+        assert ran.out == "nas counts as dead: it gets no new jobs; no jobs are there\n"
+        assert "still beats" in ran.err
+        assert "broker node drain nas" in ran.err
+
+    def test_dead_says_that_its_jobs_are_given_up(self, command, broker):
+        worker(broker)
+        load(broker)
+        silence(broker)
+        ran = command.ok("node", "dead", "nas")
+        assert "running there: 2, given up once their worker is silent" in ran.out
+        assert "reported: 1, doubted once their origin is silent" in ran.out
+        assert ran.err == ""
+
+    def test_resume_says_whether_anything_was_said_before(self, command, broker):
+        worker(broker)
+        assert command.ok("node", "resume", "nas").out == "nas had no flag\n"
+        command.ok("node", "drain", "nas")
+        assert command.ok("node", "resume", "nas") == Ran(0, "nas is like any other again\n", "")
+        silence(broker)
+        assert "has been silent for" in command.ok("node", "resume", "nas").err
+        command.ok("node", "drain", "never")
+        assert "node never never beat" in command.ok("node", "resume", "never").err
+
+    def test_remove_says_what_is_still_there(self, command, broker):
+        worker(broker)
+        load(broker)
+        ran = command.ok("node", "remove", "nas")
+        assert ran.out.startswith("nas is forgotten, and its flag; running there: 2, given up")
+        assert "comes back with its next beat" in ran.err
+        worker(broker)
+        silence(broker)
+        assert command.ok("node", "remove", "nas").err == ""
 
     def test_a_flag_may_wait_for_its_node(self, command):
         assert "has not been heard of" in command.ok("node", "drain", "nas").err
