@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
 from broker.errors import BrokerError, Damaged
+from broker.roles.clearing import Clearing
 from broker.roles.complaints import Complaints
 from broker.roles.handoff import Handoff
 from broker.roles.lead import Deposed, Lead
-from broker.roles.leftovers import find_over
 from broker.roles.reading import read_each
 from broker.roles.watchlist import Watchlist
 from broker.rules.liveness import Budgets
@@ -27,7 +26,7 @@ from broker.rules.sweep import Around, Judgement, judge
 from broker.rules.verdict import APPLIED, DUPLICATE
 from broker.store.connection import run_id
 from broker.store.log import CHUNK_MAX
-from broker.store.nodes import Nodes, WorkerSeen
+from broker.store.nodes import Nodes
 from broker.store.standing import is_braked, standings
 from broker.store.store import Store
 from broker.store.view import View
@@ -35,13 +34,11 @@ from broker.store.watch import Watcher
 
 ROLE = "sweeper"
 
-#: How much one step does at most: chunks of changes read, jobs looked at, given-up attempts cleared away.
+#: How much one step does at most: chunks of changes read, jobs looked at.
 CHUNKS_MAX = 20
 LOOKS_MAX = 100
 #: Which origins promised to speak of their jobs is asked again after so many seconds.
 PROMISES_SECONDS = 1.0
-#: RQ's list of workers is cleared of the dead so often, in seconds.
-CLEAN_SECONDS = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -72,10 +69,8 @@ class Sweeper:
         self._around = Around(now=0, term=0, budgets=self._budgets)
         self._server = ""
         self._is_braked = False
-        self._silent: set[str] = set()
-        #: Workers that fell silent: RQ may keep attempts whose end they told, and which nobody else throws away.
-        self._fallen: deque[WorkerSeen] = deque()
-        self._quiet_until = self._fleet_due = self._promises_due = self._clean_due = 0.0
+        self._clearing = Clearing(self._view, self._handoff, self._complain)
+        self._quiet_until = self._fleet_due = self._promises_due = 0.0
 
     # --- the role -----------------------------------------------------------------------------------------------
 
@@ -136,15 +131,19 @@ class Sweeper:
         self._look_at_server()
         self._look_at_fleet()
         self._look_at_promises(watcher)
-        done = self._clear_away()
-        if self._is_braked or self._here() < self._quiet_until:
-            return done or int(not is_whole)
+        looked = done = 0
+        if not (self._is_braked or self._here() < self._quiet_until):
+            looked, done = self._judge(begun)
+        done += self._clearing.step(self._jobs.given_up, self._here())
+        return done or int(not is_whole or looked == LOOKS_MAX)
+
+    def _judge(self, begun: float) -> tuple[int, int]:
+        """How many jobs were looked at, and how many judged."""
         looked, events = self._look_at_jobs()
         if self._here() - begun > self._budgets.suspect_ms / 1000:
             self._listen()  # whatever kept the answers from us may have kept beats from Redis
-            return 1
-        done += self._say(events)
-        return done or int(not is_whole or looked == LOOKS_MAX)
+            return looked, 0
+        return looked, self._say(events)
 
     def _follow(self, watcher: Watcher) -> bool:
         """Bring the list of jobs up to the logs; False where more is to be read."""
@@ -172,7 +171,12 @@ class Sweeper:
             return
         self._fleet_due = here + self._fleet_seconds
         fleet = self._nodes.nodes(self._around.now)
-        self._note_fallen(worker for node in fleet for worker in node.workers)
+        self._clearing.note_silent(
+            worker
+            for node in fleet
+            for worker in node.workers
+            if worker.silent_ms >= self._budgets.guess_ms
+        )
         braked, nodes = is_braked(fleet, self._budgets), standings(fleet, self._budgets)
         if braked != self._is_braked:
             self._is_braked = braked
@@ -182,11 +186,6 @@ class Sweeper:
         names = before.nodes.keys() | nodes.keys()
         changed = [name for name in names if before.node(name) != self._around.node(name)]
         self._jobs.review(changed, self._around)
-
-    def _note_fallen(self, workers: Iterable[WorkerSeen]) -> None:
-        silent = {one.name: one for one in workers if one.silent_ms >= self._budgets.guess_ms}
-        self._fallen.extend(one for name, one in silent.items() if name not in self._silent)
-        self._silent = set(silent)
 
     def _look_at_promises(self, watcher: Watcher) -> None:
         here = self._here()
@@ -199,31 +198,6 @@ class Sweeper:
         origins = before.keys() | stale.keys()
         changed = [origin for origin in origins if before.get(origin) != stale.get(origin)]
         self._jobs.review(changed, self._around)
-
-    def _clear_away(self) -> int:
-        """Delete what RQ keeps of attempts that were given up, and of workers that are gone."""
-        given_up, done = self._jobs.given_up, 0
-        for _ in range(min(LOOKS_MAX, len(given_up))):
-            done += self._handoff.discard(*given_up[0])
-            given_up.popleft()
-        for _ in range(min(LOOKS_MAX, len(self._fallen))):
-            done += self._clear_away_after(self._fallen[0])
-            self._fallen.popleft()
-        here = self._here()
-        if here >= self._clean_due:
-            self._handoff.forget_dead_workers()
-            self._clean_due = here + CLEAN_SECONDS
-        return done
-
-    def _clear_away_after(self, worker: WorkerSeen) -> int:
-        """What a worker that fell silent still has in hand by RQ's word, though it is over."""
-        noted = self._handoff.noted_by(worker.name, worker.node, worker.engine)
-        try:
-            over = [one for one, _ in find_over(self._view, self._handoff, noted)]
-        except Damaged as error:
-            self._complain(f"what {worker.name} left in RQ stays: {error}")
-            return 0
-        return sum(map(self._handoff.discard_noted, over))
 
     # --- judging ------------------------------------------------------------------------------------------------
 

@@ -155,11 +155,30 @@ def test_what_was_to_be_cleared_away_when_rq_was_away_is_cleared_away_later(flee
 
         broken.setattr(Handoff, "discard", away)
         assert sweeper.step() == 1
-        with pytest.raises(Unavailable):
-            sweeper.step()
+        for _ in range(2):
+            with pytest.raises(Unavailable):
+                sweeper.step()
     assert len(fleet.handed_over("node-a")) == 1
     settle(sweeper)
     assert fleet.handed_over("node-a") == []
+
+
+def test_damage_in_rq_holds_up_nobody_who_is_to_be_judged(fleet, caplog):
+    fleet.workers_of("node-a", count=3)
+    sweeper = attentive(fleet)
+    [key] = placed(fleet, "1")
+    [other] = running(fleet, "2")
+    queue = fleet.queue("node-a")
+    fleet.store.client.set(queue.key, "no such thing")
+    fleet.store.client.set(f"rq:workers:{queue.name}", "no such thing")
+    fleet.store.client.sadd("rq:queues", queue.key)
+    wait(fleet, START)
+    fleet.beat()
+    for _ in range(3):
+        settle(sweeper)
+    assert shown(fleet, key) == ("queued", 2, "")
+    assert shown(fleet, other)[0] == "failed~"
+    assert caplog.text.count("something stays in RQ that is over") == 1
 
 
 # --- a fleet that is silent together ----------------------------------------------------------------------------
