@@ -15,7 +15,9 @@ KeyArgument = Annotated[
 ]
 OptionalKeyArgument = Annotated[
     str | None,
-    typer.Argument(metavar="[KEY]", help="origin/engine/run/id, or an end that one job has."),
+    typer.Argument(
+        metavar="KEY", help="origin/engine/run/id, or an end that one job has.", show_default=False
+    ),
 ]
 StateOption = Annotated[
     str | None, typer.Option(metavar="|".join(STATES), help="A guess counts as what it was.")

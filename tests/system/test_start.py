@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from redis import Redis
+from redis import Redis, RedisError
 
 from broker import Misconfigured
 from broker.checkup import check_start
 from broker.store.health import way_to
-from broker.store.server import PrivateRedis
+from broker.store.server import PrivateRedis, find_server
 from broker.store.store import Store
-from tests.system.machine import Machine, free_port
+from tests.system.machine import ROOT, Machine, free_port
 from tests.system.test_cli_fleet import HEALTHY
 from tests.workers.fleet import until
 
@@ -158,6 +160,34 @@ def warned(machine: Machine, url: str) -> str:
     serve.send_signal(signal.SIGTERM)
     assert serve.wait(20) == 0, serve.log.read_text()
     return "".join(line for line in serve.log.read_text().splitlines() if "warning" in line)
+
+
+def test_the_redis_of_the_containers_passes_without_a_warning(
+    machine: Machine, tmp_path: Path
+) -> None:
+    """Started by the very file that the stack makes for it, but for where it keeps its data and listens."""
+    secrets, data = tmp_path / "secrets", tmp_path / "data"
+    secrets.mkdir()
+    data.mkdir()
+    subprocess.run([sys.executable, ROOT / "docker" / "make-secrets.py", secrets], check=True)
+    address, port = own_address() or "127.0.0.1", free_port()
+    conf = (secrets / "redis.conf").read_text()
+    (secrets / "redis.conf").write_text(conf.replace("dir /data", f"dir {data}"))
+    command = [find_server().path, secrets / "redis.conf", "--port", str(port), "--bind", address]
+    url = (secrets / "redis-url").read_text().replace("redis:6379", f"{address}:{port}")
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as redis, Redis.from_url(url) as it:
+        try:
+            until(lambda: answers(it))
+            assert warned(machine, url) == ""
+        finally:
+            redis.terminate()
+
+
+def answers(client: Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except RedisError:
+        return False
 
 
 @pytest.mark.parametrize(
