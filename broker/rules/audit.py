@@ -33,8 +33,9 @@ DISCARD, SET_ASIDE, ENLIST, FORGET = "discard", "set_aside", "enlist", "forget"
 #: Nothing that an auditor may write would mend it: somebody else has to move.
 NOTHING = ""
 
-#: How much earlier than due a job may be in `ready`, in milliseconds: Redis's clock may have been set back.
-CLOCK_MS_MAX = 2_000
+#: How much earlier than due a job may seem to be in `ready`, in milliseconds: whoever looks may have stood still while
+#: it read the clock.
+EARLY_MS_MAX = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +221,7 @@ def _misplaced(look: Look, record: Record, books: Books) -> Iterator[tuple[str, 
         expected = ready_score(record, record.due)
         if ready != expected:
             yield DRIFT, f"its score in ready is {ready:.0f}, not {expected}"
-        if record.due > books.now + CLOCK_MS_MAX:
+        if record.due > books.now + EARLY_MS_MAX:
             yield DRIFT, "ready lists it before it is due"
 
 

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import redis
 
-from broker.errors import Gone, Unavailable
+from broker.errors import BrokerError, Gone, Unavailable
 from broker.rules.audit import GHOST, NOTHING, Books, Finding, Look, judge
 from broker.rules.liveness import Budgets
 from broker.rules.record import REPORTED, SUBMITTED, Record
@@ -40,7 +40,7 @@ class Audit:
     """One whole look at one origin. `step` until it is `done`; then `findings` holds all that is wrong there.
 
     `also` are jobs to look at though no index and no entry may lead to them.
-    Raises Unavailable, and Damaged where a fixed key is of a wrong type. After either, begin a new one.
+    Raises Unavailable, and Damaged where a fixed key is of a wrong type. The next step begins anew.
     """
 
     def __init__(
@@ -62,15 +62,22 @@ class Audit:
         self._keys = store.keys.of(origin)
         self._log = Log(store, origin)
         self._begin()
-        self._walk = self._look_on()
 
     def step(self) -> bool:
         """Read on by one page or chunk; whether that was the last one."""
         if not self.done:
-            self.done = next(self._walk, True) is True
+            try:
+                self.done = next(self._walk, True) is True
+            except BrokerError:
+                self._begin()
+                raise
         return self.done
 
     def _begin(self) -> None:
+        self._walk = self._look_on()
+        self._forget()
+
+    def _forget(self) -> None:
         self._told = Told()
         self._place = Place("", "")
         #: What did not fit -> where the log had been read to before it was looked at.
@@ -83,7 +90,7 @@ class Audit:
             try:
                 yield from self._look_once()
             except Gone:
-                self._begin()
+                self._forget()
             else:
                 return
         raise Unavailable(f"the log of {self.origin} is cut faster than it can be looked through")

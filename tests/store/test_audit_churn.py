@@ -38,7 +38,7 @@ def test_an_audit_under_churn_finds_nothing(
     View(store).apply(at_rest)
     looked = []
     with Churn(redis_url, namespace, seed, jobs(hot)) as churn:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 120
         while churn.applied < 4_000 or len(looked) < 3:
             assert time.monotonic() < until, (seed, churn.told, looked)
             audit = Audit(store, ORIGIN)

@@ -146,6 +146,23 @@ def test_a_log_that_is_always_cut_is_said_not_guessed_at(shop, monkeypatch):
     assert len(looks) == LOOKS_MAX
 
 
+def test_after_a_failure_it_begins_anew(shop, monkeypatch):
+    """What a step could not read must not count as healthy."""
+    shop.client.delete(shop.name("live"))
+    for n in range(1, whole(shop)):
+        audit = stepped(shop, n)
+        with monkeypatch.context() as away:
+            away.setattr(Log, "read_on", lost)
+            with pytest.raises(Unavailable):
+                run(audit)
+        assert not audit.done
+        assert [finding.job for finding in run(audit).findings] == [key("live").job]
+
+
+def lost(*_args):
+    raise Unavailable("Redis does not answer")
+
+
 def test_a_full_redis_is_audited_all_the_same(shop):
     shop.client.delete(shop.name("live"))
     shop.client.config_set("maxmemory", 1)

@@ -63,6 +63,27 @@ def test_a_word_of_a_worker_that_is_not_among_those_that_beat_is_found(store, no
     assert found(store) == {}
 
 
+@pytest.mark.parametrize("index", [False, True])
+def test_what_is_whole_at_the_second_look_is_no_finding(store, nodes, monkeypatch, index):
+    """The first beat of a worker is several writes, and so is its leaving."""
+    if index:
+        store.client.zrem(store.keys.workers, "w1")
+    else:
+        store.client.delete(store.keys.worker("w1"))
+    look = Beats._unfit
+    looks = []
+
+    def beat_between(self, names):
+        unfit = look(self, names)
+        looks.append(unfit)
+        nodes.beat(worker("w1"))
+        return unfit
+
+    monkeypatch.setattr(Beats, "_unfit", beat_between)
+    assert found(store) == {}
+    assert [list(unfit) for unfit in looks] == [["w1"], []]
+
+
 def test_workers_that_come_and_go_meanwhile_are_no_finding(store, nodes):
     over = threading.Event()
 
