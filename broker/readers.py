@@ -27,7 +27,7 @@ from broker.store.watch import Cursor, Snapshot, Watcher
 WAIT_MS = 2_000
 #: The pause after a call that failed, in seconds.
 PAUSE_SECONDS = 0.25
-#: A reader that falls behind is warned of so often, in seconds.
+#: A reader that falls behind, or fell, is warned of so often, in seconds.
 WARN_SECONDS = 60.0
 
 _log = logging.getLogger(__name__)
@@ -41,18 +41,23 @@ class _Inbox:
         self.ring = Ring(size)
         self.news = threading.Condition(lock)
         self.is_closed = False
-        self._warned_at = -WARN_SECONDS
+        self._warned_at: dict[str, float] = {}
 
     def offer(self, changes: list[Change]) -> None:
         """Here each change meets a reader: the place to leave out what it does not ask for."""
         if not changes or self.ring.is_lost:
             return
         if not self.ring.put(changes):
-            _log.warning("%s fell behind by more than can be kept: it must list again", self.name)
-        elif self.ring.is_filling and time.monotonic() - self._warned_at >= WARN_SECONDS:
-            self._warned_at = time.monotonic()
-            _log.warning("%s falls behind: %d jobs wait for it", self.name, len(self.ring))
+            self._warn("%s fell behind by more than can be kept: it must list again", self.name)
+        elif self.ring.is_filling:
+            self._warn("%s falls behind: %d jobs wait for it", self.name, len(self.ring))
         self.news.notify()
+
+    def _warn(self, text: str, *args: object) -> None:
+        here = time.monotonic()
+        if here - self._warned_at.get(text, -WARN_SECONDS) >= WARN_SECONDS:
+            self._warned_at[text] = here
+            _log.warning(text, *args)
 
     def end(self) -> None:
         self.is_closed = True

@@ -11,6 +11,7 @@ from tests.chaos import (
     repeats,
     serving,
     sweeps,
+    watchers,
     workers,
 )
 from tests.chaos.run import ROWS
@@ -25,5 +26,6 @@ __all__ = [
     "repeats",
     "serving",
     "sweeps",
+    "watchers",
     "workers",
 ]
