@@ -40,12 +40,16 @@ def lose_meta(desk):
     desk.store.client.delete(desk.keys.meta)
 
 
+def lose_both(desk):
+    desk.store.client.delete(desk.keys.log, desk.keys.meta)
+
+
 def lose_nothing(desk):
     pass
 
 
 @pytest.mark.parametrize(
-    "lose", [lose_nothing, lose_log, lose_meta], ids=lambda lose: lose.__name__
+    "lose", [lose_nothing, lose_log, lose_meta, lose_both], ids=lambda lose: lose.__name__
 )
 @pytest.mark.parametrize("later", [False, True])
 def test_a_watcher_that_listed_what_was_damaged_is_told_of_what_it_missed(
@@ -114,6 +118,7 @@ def test_one_that_stands_in_another_log_is_still_told_of_its_loss(desk, mender):
 
 
 def test_a_key_that_is_no_subscription_is_in_nobodys_way(desk, mender):
+    desk.report("7")
     desk.store.client.hset(desk.store.keys.groups, mapping={"mail": 1, "post": 1})
     desk.store.client.set(desk.keys.sub("mail"), "of another type")
     before = Log(desk.store, ORIGIN).position()

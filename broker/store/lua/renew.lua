@@ -22,7 +22,8 @@ local floor = meta[2] or '0-0'
 local rev = meta[3] or floor
 if tonumber(TERM) < (tonumber(meta[4] or nil) or 0) then return 'stale_term' end
 
-local is_lost = length == 0 and rev ~= floor
+local has_epoch = meta[1] and meta[1] ~= ''
+local is_lost = length == 0 and not (has_epoch and rev == floor)
 local field, value = 'epoch', EPOCH
 if is_lost then
   field, value = 'rev', format('%.0f-0', tonumber(string.match(rev, '^%d+')) + 1)
