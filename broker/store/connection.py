@@ -118,6 +118,8 @@ class Clock:
 
     #: How long one reading is carried on, in seconds.
     READING_SECONDS_MAX = 5.0
+    #: One that took longer may be off by half of that: it is made anew the next time.
+    PROMPT_SECONDS_MAX = 0.5
 
     def __init__(self, client: redis.Redis) -> None:
         self._client = client
@@ -132,5 +134,7 @@ class Clock:
                 seconds, micros = self._client.time()
             arrived = time.monotonic()
             self._ahead_ms = seconds * 1000 + micros / 1000 - (here + arrived) * 500
-            self._read_at = here = arrived
+            prompt = arrived - here <= self.PROMPT_SECONDS_MAX
+            self._read_at = arrived if prompt else -self.READING_SECONDS_MAX
+            here = arrived
         return int(self._ahead_ms + here * 1000)
