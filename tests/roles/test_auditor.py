@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,9 +16,21 @@ import pytest
 from broker.errors import Unavailable
 from broker.roles.auditor import REPAIRS_A_STEP, ROLE, TOLD_MAX
 from broker.roles.serve import run_roles
+from broker.rules.audit import (
+    DISCARD,
+    ENLIST,
+    FORGET,
+    KINDS,
+    RELIST,
+    REMOVE,
+    RESTORE,
+    SET_ASIDE,
+    UNLIST,
+)  # fmt: skip
 from broker.rules.event import Remove
 from broker.rules.liveness import Budgets
-from broker.store.audited import Audited
+from broker.store.audited import Audited, AuditSeen
+from broker.store.keys import aside
 from tests.roles.audits import go_round, rounds_until_well, step_until, told
 from tests.roles.fleet import ORIGIN
 from tests.store.readers import until
@@ -402,3 +415,30 @@ def test_all_roles_run_it(fleet, caplog):
             stop.set()
             running.join(20)
     assert not fleet.store.client.exists(fleet.store.keys.leader(ROLE))
+
+
+def test_what_its_page_shows_of_redis_cli_is_answered(fleet):
+    page = (Path(__file__).parents[2] / "docs/audit.md").read_text()
+    [lines] = re.findall(r"^```redis-cli\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    lost = fleet.report("7")
+    lose(fleet, lost)
+    fleet.store.client.set(fleet.store.keys.groups, "of another type")
+    rounds_until_well(fleet.auditor())
+    answers = [
+        fleet.store.client.execute_command(
+            *line.replace("broker:", f"{fleet.store.keys.namespace}:").split()
+        )
+        for line in lines.splitlines()
+    ]
+    assert all(answers)
+    assert answers[0][b"drift"] == b"0"
+    assert answers[1][0][1][b"job"] == lost.job.encode()
+    assert answers[2][1] == [aside(fleet.store.keys.groups).encode()]
+
+
+def test_its_page_tells_of_every_repair_and_every_gauge():
+    page = (Path(__file__).parents[2] / "docs/audit.md").read_text()
+    told = set(re.findall(r"`(\w+)`", page))
+    whats = {UNLIST, RELIST, RESTORE, REMOVE, DISCARD, SET_ASIDE, ENLIST, FORGET}
+    assert {*KINDS, *whats} <= told
+    assert " ".join(AuditSeen().to_json()) in page
