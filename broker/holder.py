@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from broker.catalog import Catalog
-from broker.errors import NotFound
+from broker.errors import Damaged, NotFound, Unavailable
 from broker.outcome import Outcome
 from broker.patience import patiently
 from broker.rules.backoff import backoff_ms
@@ -96,8 +96,9 @@ class Holder:
     ) -> Outcome:
         """Say how the attempt ended: completed, failed or cancelled.
 
-        The same word is sent again while Redis is away, for `patience_seconds`; its event_id makes that safe. Raises
-        Invalid where the result is no JSON of at most 1 MiB, Unavailable where patience ran out.
+        The same word is sent again while Redis is away or keys are damaged, for `patience_seconds`; its event_id makes
+        that safe. Raises Invalid where the result is no JSON of at most 1 MiB; Unavailable, Damaged where patience ran
+        out.
         """
         full = (
             encode_json("result", result)
@@ -121,7 +122,8 @@ class Holder:
             event_id=new_event_id(),
             by=self.worker,
         )
-        return patiently(lambda: self._say(event), deadline - time.monotonic())
+        left = deadline - time.monotonic()
+        return patiently(lambda: self._say(event), left, through=(Unavailable, Damaged))
 
     def record(self) -> Record | None:
         """The job's record now, None where it is gone."""
@@ -152,5 +154,8 @@ class Holder:
         )
 
     def _say(self, event: Event) -> Outcome:
+        """Raises Damaged also where it is only the job's own key that is."""
         [answer] = self._view.apply([event])
+        if answer.outcome == "error":
+            raise Damaged(f"{self.key}: {answer.rule}")
         return Outcome.of(self.key, answer)

@@ -200,9 +200,12 @@ class Pulse:
 
     def _beat(self) -> None:
         self.broker.beat(self.info)
+        self._beat_for_job()
         if self._away:
             self._away = False
-            log.info("worker %s: Redis is back", self.info.name)
+            log.info("worker %s: it beats again", self.info.name)
+
+    def _beat_for_job(self) -> None:
         watch = self._watch
         if watch is None or watch.line.phase == Phase.SAID:
             return

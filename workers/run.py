@@ -11,7 +11,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any
 
-from broker import BrokerError, Holder, Invalid, NotFound, Record, Unavailable, patiently
+from broker import BrokerError, Damaged, Holder, Invalid, NotFound, Record, Unavailable, patiently
 from workers.context import Context
 from workers.engine import EngineSpec, Stopped
 from workers.line import Line, Phase, Wish
@@ -94,10 +94,11 @@ def _end(horse: Horse) -> Word | None:
         model=horse.record.model,
     )
     try:
-        payload = patiently(horse.holder.payload, PATIENCE_SECONDS)
+        through = (Unavailable, Damaged)
+        payload = patiently(horse.holder.payload, PATIENCE_SECONDS, through=through)
         # The last thing before the engine: since the start the user may have changed their mind, and whoever was
         # frozen may have been given up. What is not wanted any more must not begin.
-        stands = patiently(horse.holder.beat, PATIENCE_SECONDS)
+        stands = patiently(horse.holder.beat, PATIENCE_SECONDS, through=through)
     except NotFound as gone:
         return Word(FAILED, error=str(gone), reason="permanent")
     except BrokerError as failed:

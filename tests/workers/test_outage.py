@@ -113,3 +113,23 @@ def test_a_timeout_is_enforced_while_redis_is_away(server, fleet, tmp_path):
     server.away()
     record = fleet.ended(job)
     assert (record.state, record.reason) == ("failed", "timeout")
+
+
+@pytest.mark.parametrize("damaged", ["log", "job"])
+def test_the_end_of_a_job_is_told_when_what_stood_in_its_way_is_mended(fleet, tmp_path, damaged):
+    """As the auditor mends it: a key of a wrong type goes, and the job's own comes back from the log."""
+    worker = fleet.worker("nap")
+    job = fleet.hand(fleet.submit("nap", 1.0, attempts=1))
+    fleet.started(job)
+    client, keys = fleet.broker.store.client, fleet.broker.store.keys
+    name = keys.of(job.key.origin).log if damaged == "log" else keys.of_job(job.key).job
+    client.rename(name, "aside")
+    client.set(name, "spoilt")
+    time.sleep(3)  # longer than the job, and than each re-send of its end
+    client.rename("aside", name)
+    record = fleet.ended(job, 30.0)
+    assert (record.state, record.tries, record.deaths) == ("completed", 1, 0)
+    assert worker.poll() is None
+    until(lambda: not fleet.leftovers())
+    [said] = [path.read_text() for path in tmp_path.glob("log-*")]
+    assert said.count("cannot beat") == said.count("it beats again") == (damaged == "job")
