@@ -20,7 +20,7 @@ def freeze_worker(run):
     """SIGSTOP of a worker with its horse for three budgets, then SIGCONT: its late word is refused, by name."""
     with run.stack() as stack, stack.broker.watch() as watcher:
         stack.serve()
-        stack.workers(["deaf", "work"], NODES, slots=2)
+        stack.workers(["deaf", "work"], NODES)
         watcher.snapshot()
         keys, counts = [], Counter()
         for turn in run.turns("freezes"):

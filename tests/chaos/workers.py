@@ -158,6 +158,8 @@ class Hunt:
         unseen = [fate for fate in found if fate.guessed is None]
         assert not unseen, f"killed at work, and nobody judged: {unseen}"
         delays.add_fates(found)
+        doubted = [fate for fate in found if fate.doubted is not None]
+        assert len(doubted) >= part * len(found), f"guessed before a list showed doubt: {found}"
         for death, what in deaths.items():
             if what == "died-taken":
                 delays.add("handed", tale.started_after(death))
