@@ -77,7 +77,7 @@ def next_event(key, record, now, chance):
         case "submit":
             due = now + chance.choice([-5, 0, 3, 30, 300])
             return Submit(
-                **told, created_at=now, digest="d", attempts=2, due=max(0, due),
+                **told, created_at=now, digest="d", attempts=chance.choice([1, 2]), due=max(0, due),
                 priority=chance.randint(-100, 100), spec='{"payload":1}',
             )  # fmt: skip
         case "place":

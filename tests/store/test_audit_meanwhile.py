@@ -119,6 +119,18 @@ def test_a_log_that_is_replaced_under_it_makes_it_begin_anew(shop):
         assert run(audit).findings == []
 
 
+def test_a_redis_that_loses_everything_under_it_makes_it_begin_anew(shop):
+    for n in range(1, whole(shop)):
+        audit = stepped(shop, n)
+        shop.client.delete(*shop.client.keys(f"{shop.store.keys.namespace}:*"))
+        if n % 2:
+            shop.open()
+        assert run(audit).findings == []
+        assert audit.looked == (9 if n % 2 else 0)
+        if not n % 2:
+            shop.open()
+
+
 def test_a_log_that_is_cut_under_it_makes_it_begin_anew(shop, monkeypatch):
     """What an unread entry said of a job that was read as living must not make it a missing one."""
     monkeypatch.setattr("broker.store.audit.CHUNK_MAX", 2)
