@@ -13,10 +13,16 @@ def standings(nodes: Iterable[NodeSeen], budgets: Budgets) -> dict[str, Standing
     """How each node stands, by name."""
     return {
         node.name: Standing.of(
-            node.beaten_at, node.silent_ms, bool(node.workers), node.flag, budgets
+            node.beaten_at, node.silent_ms, _has_workers(node, budgets), node.flag, budgets
         )
         for node in nodes
     }
+
+
+def _has_workers(node: NodeSeen, budgets: Budgets) -> bool:
+    """Whether any fell silent with the node: one that was killed long before says nothing of its end."""
+    since = node.silent_ms + budgets.guess_ms
+    return any(worker.silent_ms < since for worker in node.workers)
 
 
 def is_braked(nodes: Iterable[NodeSeen], budgets: Budgets) -> bool:

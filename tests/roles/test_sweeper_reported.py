@@ -68,6 +68,19 @@ def test_a_node_whose_workers_ended_in_good_order_says_nothing_of_a_program_ther
     assert shown(fleet, key)[0] == "running"
 
 
+@pytest.mark.parametrize("before,state", [(GUESS - 1, "failed~"), (GUESS, "running")])
+def test_nor_does_a_worker_there_that_was_killed_long_before_the_others_ended(fleet, before, state):
+    fleet.workers_of("desk", count=2)
+    key = fleet.report("7", origin="desk")
+    sweeper = attentive(fleet)
+    wait(fleet, before)
+    fleet.beat(fleet.workers[0].name)
+    fleet.nodes.leave(fleet.workers[1].name)
+    wait(fleet, STALE)
+    settle(sweeper)
+    assert shown(fleet, key)[0] == state
+
+
 def test_who_promised_to_speak_and_does_not_stopped_reporting(fleet):
     fleet.workers_of("node-a")
     key = fleet.report("7", resync=True)
