@@ -14,7 +14,7 @@ from broker.cli.options import FormatOption
 from broker.cli.output import Format, note, print_list, warn
 from broker.cli.progress import counting
 from broker.cli.session import broker, check_seconds
-from broker.errors import Invalid
+from broker.errors import Invalid, NotFound
 from broker.rules.state import COMPLETED
 from broker.submission import JSON_BYTES_MAX, encode_json
 from broker.text import safe, to_json
@@ -174,7 +174,10 @@ def _submit_lines(
 
 
 def _succeeds(job: Job) -> bool:
-    record = job.wait()
+    try:
+        record = job.wait()
+    except NotFound:  # lost, or replaced: the others are waited for all the same
+        return False
     return record is not None and record.state == COMPLETED
 
 

@@ -216,10 +216,12 @@ class OldRedis(socketserver.StreamRequestHandler):
                 self.wfile.write(b"+OK\r\n")
 
 
-def test_serve_refuses_an_old_redis_by_its_version(machine):
+@pytest.mark.parametrize("words", [[], ["--allow-volatile"]])
+def test_serve_refuses_an_old_redis_by_its_version(machine, words):
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), OldRedis) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        code, said = machine.run("serve", REDIS_URL=f"redis://127.0.0.1:{server.server_address[1]}")
+        url = f"redis://127.0.0.1:{server.server_address[1]}"
+        code, said = machine.run("serve", *words, REDIS_URL=url)
         server.shutdown()
 
     assert code == 1

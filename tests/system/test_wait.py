@@ -280,3 +280,16 @@ class TestTheCommand:
             out, err = process.communicate(timeout=20)
         assert (process.returncode, out) == (3, b"")
         assert f"{job.key} is not there any more".encode() in err
+
+    def test_a_lost_job_among_many_is_one_that_did_not_complete(self, here, server, command):
+        env = {"REDIS_URL": f"redis://127.0.0.1:{server.port}", "BROKER_NAMESPACE": "waiting"}
+        words = ("submit", "echo", "--jsonl", "-", "--wait")
+        with command.start(*words, env=env) as process:
+            process.stdin.write(b"1\n2\n")
+            process.stdin.close()
+            until(lambda: waits(here))
+            lost, kept = (listed.key for listed in here.jobs())
+            here.store.client.delete(here.store.keys.of_job(lost).job)
+            held(here, kept).finish("completed")
+            assert process.wait(20) == 7
+            assert b"1 of 2 jobs did not complete" in process.stderr.read()
