@@ -1,8 +1,8 @@
-"""Death within a step: a process that comes to a point at which somebody is to die kills itself there.
+"""Death within a step: a process that comes to a point at which somebody is to die kills itself there; or it freezes.
 
 Whoever is killed from outside dies at random moments, and hardly ever in a gap of a millisecond between two writes.
-So the row gives an order, which names a point and who is to die; the first process that comes there takes the order
-and obeys it, by SIGKILL. `dying_worker.py` and `dying_serve.py` say where the points are.
+So the row gives an order, which names a point and what is to happen; the first process that comes there takes the
+order and obeys it, by SIGKILL or SIGSTOP. `dying_worker.py` and `dying_serve.py` say where the points are.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from __future__ import annotations
 import os
 import signal
 import time
-from contextlib import suppress
 from pathlib import Path
 
 from tests.chaos.effects import note
 
-#: Who dies at a point: the process that came there, its parent, or both.
-SELF, PARENT, BOTH = "self", "parent", "both"
+#: Who dies at a point: the process that came there, its parent, or both; or it stands still there.
+SELF, PARENT, BOTH, FROZEN = "self", "parent", "both", "frozen"
 
 
 class Orders:
@@ -27,20 +26,14 @@ class Orders:
         self.folder.mkdir(exist_ok=True)
 
     def give(self, point, who=SELF):
-        """Have somebody die at this point; gives the order, to be withdrawn if nobody comes by."""
+        """Have this happen to the first who comes by the point."""
         draft = self.folder / f".{point}"
         draft.write_text(who)
-        return draft.rename(self.folder / point)
+        draft.rename(self.folder / point)
 
     def is_open(self, point):
+        """Whether nobody has come by yet."""
         return (self.folder / point).exists()
-
-    def withdraw(self, point):
-        """Whether nobody had taken it."""
-        with suppress(FileNotFoundError):
-            (self.folder / point).unlink()
-            return True
-        return False
 
 
 def pass_by(point, key="", attempt=0):
@@ -52,6 +45,10 @@ def pass_by(point, key="", attempt=0):
     except FileNotFoundError:
         return
     who = taken.read_text()
+    if who == FROZEN:
+        note(f"froze-{point}", key or "-", attempt)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return
     note(f"died-{point}", key or "-", attempt)
     if who != SELF:
         os.kill(os.getppid(), signal.SIGKILL)

@@ -7,25 +7,25 @@ import time
 from collections import Counter
 
 from tests.chaos.checks import all_hold
+from tests.chaos.dying import FROZEN, Orders
 from tests.chaos.run import row
-from tests.chaos.stack import children, family, kill, until
+from tests.chaos.stack import ENGINES, children, family, kill, until
 
 NODES = ("node-a", "node-b")
 #: What a late holder hears: the attempt was given up, or somebody else has finished the job.
 LATE = {"stale_attempt", "terminal"}
 
 
-@row("freeze-worker", long=50, short=2)
+@row("freeze-worker", long=50, short=3)
 def freeze_worker(run):
     """SIGSTOP of a worker with its horse for three budgets, then SIGCONT: its late word is refused, by name."""
     with run.stack() as stack, stack.broker.watch() as watcher:
         stack.serve()
-        stack.workers(["deaf", "work"], NODES)
+        stack.workers(["deaf", "work"], NODES, imports=(ENGINES, "tests.chaos.dying_worker"))
         watcher.snapshot()
         keys, counts = [], Counter()
         for turn in run.turns("freezes"):
-            # In turns: one that says its late word at once, and one that has much left to do when it wakes.
-            act = _speaks_late if turn % 2 == 0 else _is_stopped
+            act = (_speaks_late, _is_stopped, _starts_late)[turn % 3]
             keys.append(act(run, stack))
             counts[act.__name__.strip("_")] += 1
             if turn % 5 == 4:
@@ -68,6 +68,28 @@ def _is_stopped(run, stack):
     record = stack.ended([key])[key]
     assert (record.state, record.attempt) == ("cancelled", 2), record
     return key
+
+
+def _starts_late(run, stack):
+    """It took the hand-off, and says start when the job has long been taken back and run elsewhere."""
+    del run
+    Orders(stack.folder / "orders").give("taken", FROZEN)
+    key = stack.broker.submit("work", 0.1).key
+    until(lambda: _froze(stack, key))
+    stack.ended([key])
+    kill(_froze(stack, key)[0].pid, signal.SIGCONT)
+    until(lambda: stack.broker.why(key).refusals, 30)
+    [refused] = stack.broker.why(key).refusals
+    assert (refused.event, refused.rule, refused.attempt) == ("start", "terminal", 1), refused
+    record = stack.broker.get(key)
+    assert (record.state, record.attempt, record.tries) == ("completed", 2, 1), record
+    assert set(stack.effects.begun(str(key))) == {(str(key), 2)}
+    return key
+
+
+def _froze(stack, key):
+    effects = stack.effects.read()
+    return [one for one in effects if one.what.startswith("froze-") and one.key == str(key)]
 
 
 def _wakes_in_time(run, stack):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 
 from tests.chaos.checks import all_hold
-from tests.chaos.dying import Orders
+from tests.chaos.dying import FROZEN, Orders
 from tests.chaos.dying_serve import POINTS
 from tests.chaos.run import row, share
 from tests.chaos.stack import kill, until
@@ -31,11 +32,34 @@ def kill_serve(run):
             keys += [job.key for job in stack.broker.submit_many("work", works)]
             pair.strike()
             run.pause(0, 0.5)
-        records = all_hold(stack, keys, watcher)
-        again = {str(key): one for key, one in records.items() if one.tries != 1 or one.deaths}
-        assert not again, f"{len(again)} ran again, though no worker died: {again}"
-        assert len(stack.effects.begun()) == len(keys), "a job ran under two attempts"
+        _run_once(stack, all_hold(stack, keys, watcher))
         return {"jobs": len(keys)} | pair.told()
+
+
+@row("freeze-serve", long=20, short=2)
+def freeze_serve(run):
+    """A serve that leads stands still until another leads, also between a place and its hand-off: it writes no more."""
+    with run.stack() as stack, stack.broker.watch() as watcher:
+        pair = Pair(run, stack)
+        stack.workers(["work"], ("node-a", "node-b"), slots=2)
+        watcher.snapshot()
+        keys = []
+        for turn in run.turns("freezes"):
+            keys += [job.key for job in stack.broker.submit_many("work", [SHORTEST] * JOBS)]
+            leader = pair.freeze(at_point=turn % 2 == 0)
+            keys += [job.key for job in stack.broker.submit_many("work", [SHORTEST] * JOBS)]
+            stack.ended(keys)  # by the one that leads now
+            kill(leader.pid, signal.SIGCONT)
+            run.pause(0, 0.5)
+            assert leader.poll() is None, leader.log.read_text()
+        _run_once(stack, all_hold(stack, keys, watcher))
+        return {"jobs": len(keys)} | pair.told()
+
+
+def _run_once(stack, records):
+    again = {str(key): one for key, one in records.items() if one.tries != 1 or one.deaths}
+    assert not again, f"{len(again)} ran again, though no worker died: {again}"
+    assert len(stack.effects.begun()) == len(records), "a job ran under two attempts"
 
 
 class Pair:
@@ -76,6 +100,18 @@ class Pair:
             self.running.append(self._another())
         self.counts[how] += 1
 
+    def freeze(self, *, at_point):
+        """The one that leads stands still, anywhere or just before a hand-off; gives it when another one leads."""
+        leader, before = self._leader(), self.client.get(self.keys.term("dispatcher"))
+        if at_point:
+            self.orders.give(POINTS[0], FROZEN)
+            until(lambda: not self.orders.is_open(POINTS[0]))
+        else:
+            kill(leader.pid, signal.SIGSTOP)
+        self._await_takeover(before, now_ms())
+        self.counts[POINTS[0] if at_point else "anywhere"] += 1
+        return leader
+
     def _leader(self):
         """The one that leads now; leases are named by their holder's pid."""
 
@@ -96,7 +132,7 @@ class Pair:
         late = share(self.takeovers, 0.99)
         assert late is None or late <= SLACK * allowed, f"{late} ms until another one led"
         return {
-            "killed": dict(self.counts.most_common()),
+            "struck": dict(self.counts.most_common()),
             "takeover_ms": {
                 "of": len(self.takeovers),
                 "p50": share(self.takeovers, 0.5),
