@@ -34,10 +34,10 @@ from broker.store.view import View
 
 ROLE = "auditor"
 
-#: A round begins so many seconds after the last one began, and a look at the keys that everybody stands on after that
-#: one ended.
-ROUND_SECONDS = 60.0
-KEYS_SECONDS = 5.0
+#: A round begins so many beats of a worker after the last one began, and a look at the keys that everybody stands on
+#: after that one ended: 60 s and 5 s, as long as no budget is moved.
+ROUND_BEATS = 60
+KEYS_BEATS = 5
 #: How many findings one step mends.
 REPAIRS_A_STEP = 100
 #: How many findings of one round are told one by one in the program's own log.
@@ -58,20 +58,22 @@ class Auditor:
         budgets: Budgets | None = None,
         bounds: Bounds | None = None,
         handoff: Handoff | None = None,
-        round_seconds: float = ROUND_SECONDS,
-        keys_seconds: float = KEYS_SECONDS,
+        round_seconds: float | None = None,
+        keys_seconds: float | None = None,
     ) -> None:
+        budgets = budgets or Budgets()
+        beat_seconds = budgets.beat_ms / 1000
         self._store = store
         self._view = View(store)
         self._handoff = handoff or Handoff(store.keys.namespace, store.url)
         self._leftovers = Leftovers(store, self._handoff, budgets)
-        self._inspection = Inspection(store, budgets or Budgets(), self._leftovers)
+        self._inspection = Inspection(store, budgets, self._leftovers)
         self._audited = Audited(store)
         self._mender = Mender(store, bounds)
-        self._lead = Lead(store, ROLE, (budgets or Budgets()).guess_ms)
+        self._lead = Lead(store, ROLE, budgets.guess_ms)
         self._complain = Complaints().tell
-        self._round_seconds = round_seconds
-        self._keys_seconds = keys_seconds
+        self._round_seconds = ROUND_BEATS * beat_seconds if round_seconds is None else round_seconds
+        self._keys_seconds = KEYS_BEATS * beat_seconds if keys_seconds is None else keys_seconds
         #: What was mended, but is not yet told in `broker:repairs`.
         self._untold: deque[Repair] = deque(maxlen=REPAIRS_MAX)
         self._begin_anew()

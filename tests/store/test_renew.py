@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from broker.errors import Damaged, Gone, Refused, Unavailable
+from broker.store.audit import Audit
 from broker.store.group import Group
 from broker.store.log import Log
 from broker.store.repair import Mender
 from broker.store.watch import Watcher
 from tests.store.readers import ORIGIN, Desk, key
+from tests.store.shop import run
 
 TERM = 7
 
@@ -185,3 +187,31 @@ def test_another_origin_notices_nothing(desk, mender):
     before = Log(desk.store, "other").position()
     settle(mender)
     assert Log(desk.store, "other").position() == before
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_watcher_that_holds_what_got_lost_without_an_entry_lets_go_of_it(desk, mender, wrong):
+    desk.report("7")
+    desk.report("8")
+    name = desk.keys.of_job(key("7").job).job
+    with Watcher(desk.store) as watcher:
+        watcher.snapshot()
+        Log(desk.store, ORIGIN).trim(0, 10**9)
+        desk.store.client.delete(name)
+        if wrong:
+            desk.store.client.set(name, "of another type")
+        [finding] = run(Audit(desk.store, ORIGIN)).findings
+        assert mender.mend(finding, TERM)
+        assert mender.unsettled == {ORIGIN}
+        settle(mender)
+        assert [(change.key, change.record) for change in watcher.changes(0)] == [(key("7"), None)]
+
+
+@pytest.mark.parametrize("index", ["live", "done", "ready"])
+def test_nobody_lists_anew_what_readers_do_not_list_by(desk, mender, index):
+    desk.report("7")
+    member = {key("7").job: 5}
+    desk.store.client.zadd(getattr(desk.keys, index), {**member, key("ghost").job: 5})
+    for finding in run(Audit(desk.store, ORIGIN)).findings:
+        assert mender.mend(finding, TERM)
+    assert mender.unsettled == set()

@@ -22,8 +22,9 @@
 --   submit_rev   the log id of its submission, where the log still tells it
 --   ttl_ms       how long `aside` stays
 -- RETURNS
---   `done`; `told`: as well, and whoever listed the origin before was told otherwise; `moved`: the job or the log did
---   meanwhile; `again`: the log went on for too long to tell; `stale_term`. With those three nothing was done
+--   `done`; `told`: as well, and whoever listed the origin before was told otherwise, or holds what is gone; `moved`:
+--   the job or the log did meanwhile; `again`: the log went on for too long to tell; `stale_term`. With those three
+--   nothing was done
 -- WRITES
 --   meta: term:auditor; live, done, ready, delayed, ids, job, aside
 
@@ -142,6 +143,7 @@ if ENTRY ~= '' then
   restore(before, after)
 end
 list_anew(after, done_at)
--- Readers list by `ids`, and take a record as it stands.
-if ENTRY ~= '' or IS_DAMAGED or (after and not listed_at) then return 'told' end
+-- Readers list by `ids`, and take a record as it stands; what is gone without an entry they still hold.
+local is_listed, was_listed = after ~= nil, listed_at and true or false
+if ENTRY ~= '' or IS_DAMAGED or is_listed ~= was_listed then return 'told' end
 return 'done'
