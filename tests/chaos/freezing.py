@@ -79,6 +79,9 @@ def _starts_late(run, stack):
     stack.ended([key])
     kill(_froze(stack, key)[0].pid, signal.SIGCONT)
     until(lambda: stack.broker.why(key).refusals, 30)
+    until(
+        lambda: not [*stack.broker.store.client.scan_iter("rq:job:*")]
+    )  # its worker is done with it
     [refused] = stack.broker.why(key).refusals
     assert (refused.event, refused.rule, refused.attempt) == ("start", "terminal", 1), refused
     record = stack.broker.get(key)

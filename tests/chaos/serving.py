@@ -82,8 +82,8 @@ class Pair:
     def strike(self):
         hows = ("leader", "other", "both", *POINTS)
         how = self.chance.choices(hows, (3, 1, 1, 3, 2))[0] if self.counts else POINTS[0]
+        before = self._term()  # first: whoever leads under a later one has taken over
         leader = self._leader()
-        before = self.client.get(self.keys.term("dispatcher"))
         if how in POINTS:
             self.orders.give(how)
             until(lambda: not self.orders.is_open(how))
@@ -102,7 +102,8 @@ class Pair:
 
     def freeze(self, *, at_point):
         """The one that leads stands still, anywhere or just before a hand-off; gives it when another one leads."""
-        leader, before = self._leader(), self.client.get(self.keys.term("dispatcher"))
+        before = self._term()
+        leader = self._leader()
         if at_point:
             self.orders.give(POINTS[0], FROZEN)
             until(lambda: not self.orders.is_open(POINTS[0]))
@@ -111,6 +112,9 @@ class Pair:
         self._await_takeover(before, now_ms())
         self.counts[POINTS[0] if at_point else "anywhere"] += 1
         return leader
+
+    def _term(self):
+        return self.client.get(self.keys.term("dispatcher"))
 
     def _leader(self):
         """The one that leads now; leases are named by their holder's pid."""
@@ -123,7 +127,13 @@ class Pair:
 
     def _await_takeover(self, before, killed_at):
         """The other one leads, under a later term."""
-        until(lambda: self.client.get(self.keys.term("dispatcher")) != before, 30, 0.01)
+        try:
+            until(lambda: self._term() != before, 30, 0.01)
+        except AssertionError:
+            said = [
+                f"{one.pid} ({one.poll()}): {one.log.read_text()[-2_000:]}" for one in self.running
+            ]
+            raise AssertionError("\n".join(["nobody took over", *said])) from None
         self.takeovers.append(now_ms() - killed_at)
 
     def told(self):
