@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from tests.chaos import (
     cancels,
+    damage,
     freezing,
     leaders,
     poison,
     removals,
     repeats,
+    servers,
     serving,
     sweeps,
     watchers,
@@ -19,11 +21,13 @@ from tests.chaos.run import ROWS
 __all__ = [
     "ROWS",
     "cancels",
+    "damage",
     "freezing",
     "leaders",
     "poison",
     "removals",
     "repeats",
+    "servers",
     "serving",
     "sweeps",
     "watchers",
