@@ -13,7 +13,7 @@ from broker.store.audited import Audited
 from broker.store.keys import ORIGIN_TYPES
 from broker.store.lease import LED_ROLES
 from tests.chaos.checks import all_ended, in_order, lists_agree, no_ghosts, none_twice, nothing_left
-from tests.chaos.crowd import GROUP, Crowd, Word
+from tests.chaos.everybody import GROUP, Crowd, Word
 from tests.chaos.meter import Meter
 from tests.chaos.run import row, share
 from tests.chaos.servers import LEFT_SECONDS_MAX, fleet, told

@@ -19,7 +19,7 @@ from tests.chaos.checks import (
     no_ghosts,
     nothing_left,
 )
-from tests.chaos.crowd import Crowd
+from tests.chaos.everybody import Crowd
 from tests.chaos.run import row
 from tests.chaos.stack import kill, until
 
