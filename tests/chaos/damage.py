@@ -13,7 +13,7 @@ from broker.store.audited import Audited
 from broker.store.keys import ORIGIN_TYPES
 from broker.store.lease import LED_ROLES
 from tests.chaos.checks import all_ended, in_order, lists_agree, no_ghosts, none_twice, nothing_left
-from tests.chaos.everybody import GROUP, Crowd, Word
+from tests.chaos.everybody import GROUP, Everybody, Word
 from tests.chaos.meter import Meter
 from tests.chaos.run import row, share
 from tests.chaos.servers import LEFT_SECONDS_MAX, fleet, told
@@ -44,7 +44,7 @@ def damage(run):
     """FLUSHALL, DEL of a log, XGROUP DESTROY, SCRIPT FLUSH, a key of a wrong type, one after the other, under load."""
     with run.stack() as stack:
         fleet(stack)
-        with Crowd(stack, run.chance) as crowd, Meter(stack) as meter:
+        with Everybody(stack, run.chance) as crowd, Meter(stack) as meter:
             run.pause(2, 3)
             harm = Harm(stack, crowd, run.chance)
             damages = harm.plan(run.count)

@@ -44,8 +44,8 @@ class Word(NamedTuple):
     at: float  #: when it was acknowledged, by the monotonic clock
 
 
-class Crowd:
-    """Submitters, a reporter, a JobEvents, two members of a group, and two watchers. `with Crowd(stack, chance):`"""
+class Everybody:
+    """Submitters, a reporter, a JobEvents, two members of a group, and two watchers. `with Everybody(stack, chance):`"""
 
     def __init__(self, stack, chance, *, work_seconds=0.2, pace_seconds=0.25):
         self._stack = stack

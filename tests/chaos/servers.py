@@ -19,7 +19,7 @@ from tests.chaos.checks import (
     no_ghosts,
     nothing_left,
 )
-from tests.chaos.everybody import Crowd
+from tests.chaos.everybody import Everybody
 from tests.chaos.run import row
 from tests.chaos.stack import kill, until
 
@@ -39,7 +39,7 @@ def kill_redis_always(run):
     """kill -9 of Redis under load, each write synced: nothing that was acknowledged is lost, nothing runs twice."""
     with run.stack(appendfsync="always") as stack:
         fleet(stack)
-        with Crowd(stack, run.chance) as crowd:
+        with Everybody(stack, run.chance) as crowd:
             for _ in run.turns("kills"):
                 run.pause(0.5, 1.5)
                 restart(stack, away(run, stack, 3))
@@ -57,7 +57,7 @@ def kill_redis_everysec(run):
     """
     with run.stack(appendfsync="everysec") as stack:
         fleet(stack)
-        with Crowd(stack, run.chance) as crowd, AppendOnly(stack.redis) as file:
+        with Everybody(stack, run.chance) as crowd, AppendOnly(stack.redis) as file:
             cuts = []
             for _ in run.turns("power cuts"):
                 run.pause(0.5, 1.5)
@@ -124,7 +124,7 @@ def client_kills(run):
     """Every connection is cut, again and again, under load: nothing is lost, nothing runs twice."""
     with run.stack() as stack:
         fleet(stack)
-        with Crowd(stack, run.chance) as crowd:
+        with Everybody(stack, run.chance) as crowd:
             killed = 0
             for _ in run.turns("kills"):
                 run.pause(0.02, 0.2)
@@ -141,7 +141,7 @@ def redis_full(run):
     with run.stack() as stack:
         fleet(stack)
         client = stack.broker.store.client
-        with Crowd(stack, run.chance) as crowd:
+        with Everybody(stack, run.chance) as crowd:
             for _ in run.turns("times full"):
                 run.pause(1, 2)
                 met = crowd.errors.total()
@@ -163,7 +163,7 @@ def redis_disk_full(run):
     """
     with run.stack() as stack:
         fleet(stack)
-        with Crowd(stack, run.chance) as crowd, AppendOnly(stack.redis) as file:
+        with Everybody(stack, run.chance) as crowd, AppendOnly(stack.redis) as file:
             for _ in run.turns("times full"):
                 run.pause(1, 2)
                 met = crowd.errors.total()
