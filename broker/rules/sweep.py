@@ -16,8 +16,8 @@ from broker.rules.key import Key
 from broker.rules.liveness import Budgets
 from broker.rules.record import REPORTED, SUBMITTED, Record, clip
 
-#: The operator's words on a node that matter here: whatever they are, no job stays placed there.
-DEAD = "dead"
+#: The operator's words on a node: nothing new there, and what is placed goes elsewhere; or it is gone for good.
+DRAINED, DEAD = "drained", "dead"
 #: When a job is to be judged that nothing but a change could condemn.
 NEVER = NUMBER_MAX
 #: So many workers make a fleet: of fewer, most may well die in one moment.

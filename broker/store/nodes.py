@@ -15,6 +15,7 @@ from typing import Any, cast
 from broker.errors import Invalid
 from broker.rules.key import ENGINE_BYTES_MAX, check_name, check_part
 from broker.rules.record import TEXT_BYTES_MAX
+from broker.rules.sweep import DEAD, DRAINED
 from broker.store.connection import redis_errors
 from broker.store.store import Store
 
@@ -23,7 +24,6 @@ SILENCE_MS_MAX = 86_400_000
 #: A job's record names its worker, in as many bytes; a longer name would never be found again.
 WORKER_BYTES_MAX = TEXT_BYTES_MAX
 
-DRAINED, DEAD = "drained", "dead"
 FLAGS = (DRAINED, DEAD)
 
 _WORKER_FIELDS = ("node", "engine", "pid", "started_at", "slots", "job")
