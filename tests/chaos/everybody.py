@@ -45,7 +45,7 @@ class Word(NamedTuple):
 
 
 class Everybody:
-    """Submitters, a reporter, a JobEvents, two members of a group, and two watchers. `with Everybody(stack, chance):`"""
+    """Submitters, a reporter, a JobEvents, two members of a group, and two watchers."""
 
     def __init__(self, stack, chance, *, work_seconds=0.2, pace_seconds=0.25):
         self._stack = stack
