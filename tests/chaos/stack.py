@@ -191,6 +191,10 @@ class Stack:
             for pid in children(process.pid)
         ]
 
+    def says(self, text):
+        """Whether any of the processes has said this."""
+        return any(text in process.log.read_text() for process in self.processes)
+
     def ended(self, keys, seconds=120.0):
         """Wait until each of these jobs has ended, or is gone; give their records by key."""
 
