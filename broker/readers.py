@@ -61,7 +61,6 @@ class _Inbox:
 
     def end(self) -> None:
         self.is_closed = True
-        self.ring.take()
         self.news.notify()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from types import SimpleNamespace
 
 import pytest
@@ -85,17 +85,27 @@ def test_each_origin_after_five_minutes_a_tenth_more_or_less_and_not_all_at_once
     for _ in ORIGINS:
         watcher.changes(0)
     assert listed == []
-    while clock.now < begun + 331:
-        for _ in range(2):
+    while clock.now < begun + 335:
+        for _ in ORIGINS:
             watcher.changes(0)
         moments |= {origin: clock.now - begun for origin in listed if origin not in moments}
-        clock.now += 1
+        clock.now += 4
+    assert clock.now < begun + 340
     assert sorted(listed) == sorted(ORIGINS)
     assert len(set(moments.values())) > 3
     clock.now += 331
     for _ in ORIGINS:
         watcher.changes(0)
     assert sorted(listed) == sorted(2 * ORIGINS)
+
+
+def test_a_call_that_waits_is_up_for_each_origin_that_is_due(fleet, store, listed):
+    """Some ten times a second, by Redis's own timer: enough for thousands of origins in five minutes."""
+    with Watcher(store, relist_seconds=0.05) as watcher:
+        watcher.snapshot()
+        listed.clear()
+        watcher.changes(950)
+    assert len(listed) > 4
 
 
 def test_a_drift_is_counted_told_mended_and_warned_of_once(desk, store, caplog):
@@ -228,7 +238,7 @@ def test_whoever_does_not_say_what_he_holds_is_not_compared_with_a_list(desk, re
 
 
 def test_closing_in_the_middle_of_a_relist_ends_it(desk, restless, monkeypatch):
-    desk.report_many(range(100))
+    desk.report_many(range(300))
     restless.snapshot()
     restless.changes(0)
     pages = []
@@ -266,6 +276,28 @@ def test_a_watcher_that_was_cut_off_knows_that_it_is_behind(fleet, store, monkey
             assert not watcher.is_behind
             assert len(watcher.records) == len(ORIGINS)
     assert halves > len(ORIGINS)
+
+
+def test_nor_does_one_that_knew_all_before_take_half_of_the_news_for_the_whole(
+    fleet, store, monkeypatch
+):
+    moments = Moments(store, monkeypatch)
+    halves = 0
+    with Watcher(store) as watcher:
+        watcher.changes(0)
+        for turn in range(len(ORIGINS)):
+            assert not watcher.is_behind
+            for origin in ORIGINS:
+                Desk(store, origin).report(turn)
+            moments.before(turn, cut_off)
+            told = []
+            with suppress(Unavailable):
+                told = watcher.changes(0)
+            assert watcher.is_behind
+            halves += bool(told)
+            moments.before(10_000, cut_off)
+            assert len(told) + len(watcher.changes(0)) == len(ORIGINS)
+    assert halves > len(ORIGINS) // 2
 
 
 def test_a_log_that_a_hand_wrote_to_is_a_loss_or_a_word_but_never_a_drift(desk, restless):
