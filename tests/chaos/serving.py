@@ -92,6 +92,8 @@ class Pair:
         for process in victims:
             kill(process.pid)
         killed_at = now_ms()
+        for process in victims:
+            process.wait(5)
         until(lambda: any(process.poll() is not None for process in self.running), 5)
         if how not in ("other", "both"):
             self._await_takeover(before, killed_at)
