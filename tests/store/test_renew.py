@@ -215,3 +215,16 @@ def test_nobody_lists_anew_what_readers_do_not_list_by(desk, mender, index):
     for finding in run(Audit(desk.store, ORIGIN)).findings:
         assert mender.mend(finding, TERM)
     assert mender.unsettled == set()
+
+
+def test_it_works_on_fakeredis_as_well(desk_on_each):
+    desk = desk_on_each
+    desk.report("7")
+    name = desk.keys.of_job(key("7").job).job
+    desk.store.client.delete(name)
+    desk.store.client.set(name, "of another type")
+    [finding] = run(Audit(desk.store, ORIGIN)).findings
+    mender = Mender(desk.store)
+    assert mender.mend(finding, TERM)
+    assert desk.view.get(key("7")).state == "running"
+    mender.settle(ORIGIN, TERM)

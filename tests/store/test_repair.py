@@ -20,12 +20,11 @@ from broker.rules.audit import (
 )  # fmt: skip
 from broker.rules.bounds import Bounds
 from broker.rules.event import Intent, Remove, RemovePair
-from broker.store.audit import Audit
 from broker.store.keys import aside
 from broker.store.repair import Mender
 from broker.store.typed import ASIDE_MS_MAX
 from tests.store.readers import ORIGIN, key
-from tests.store.shop import HOUR_MS, run
+from tests.store.shop import HOUR_MS
 
 TERM = 7
 INDEXES = ("ids", "live", "done", "ready", "delayed")
@@ -331,6 +330,29 @@ def test_nor_is_a_lost_record_written_whose_job_was_told_of_anew(shop, mender, m
     assert kept(shop) == before
 
 
+def test_nor_is_one_whose_whole_pair_was_removed_since(shop, mender):
+    """The removal did not see it, for `ids` did not list it: so it has no entry of its own."""
+    [finding] = findings_of(shop, lambda shop: take_off(shop, "live", "ids"))
+    assert finding.what == RELIST
+    remove_its_pair(shop)
+    before = kept(shop)
+    assert not mender.mend(finding, TERM)
+    assert kept(shop) == before
+    [finding] = shop.audit()
+    assert finding.what == REMOVE
+    assert mender.mend(finding, TERM)
+    assert shop.found() == []
+
+
+def test_nor_is_one_that_could_not_be_read_and_was_deleted_since(shop, mender):
+    [finding] = findings_of(shop, lambda shop: shop.client.hset(shop.name("live"), "seq", "?"))
+    assert finding.damaged
+    lose_record(shop, "live")
+    before = kept(shop)
+    assert not mender.mend(finding, TERM)
+    assert kept(shop) == before
+
+
 def test_nor_is_a_job_unlisted_that_was_told_of_since(shop, mender):
     put_on(shop, "new", "live")
     [finding] = shop.audit()
@@ -463,16 +485,3 @@ def test_a_full_redis_leaves_all_as_it_is_and_lets_it_be_mended_later(shop, mend
         shop.client.config_set("maxmemory", 0)
     assert mender.mend(finding, TERM)
     assert shop.found() == []
-
-
-def test_it_works_on_fakeredis_as_well(desk_on_each):
-    desk = desk_on_each
-    desk.report("7")
-    name = desk.keys.of_job(key("7").job).job
-    desk.store.client.delete(name)
-    desk.store.client.set(name, "of another type")
-    [finding] = run(Audit(desk.store, ORIGIN)).findings
-    mender = Mender(desk.store)
-    assert mender.mend(finding, TERM)
-    assert desk.view.get(key("7")).state == "running"
-    mender.settle(ORIGIN, TERM)

@@ -23,8 +23,7 @@
 --   ttl_ms       how long `aside` stays
 -- RETURNS
 --   `done`; `told`: as well, and whoever listed the origin before was told otherwise, or holds what is gone; `moved`:
---   the job or the log did meanwhile; `again`: the log went on for too long to tell; `stale_term`. With those three
---   nothing was done
+--   the job did meanwhile, or the log went on for too long to tell; `stale_term`. With those two nothing was done
 -- WRITES
 --   meta: term:auditor; live, done, ready, delayed, ids, job, aside
 
@@ -47,7 +46,7 @@ local function fields_of(entry)
   return fields
 end
 
--- Whether the log was silent about the job, and about every job of its id, since it was read; nil where that is too far.
+-- Whether the log was silent about the job, and about every job of its id, since it was read.
 local function is_silent()
   local entries = call('XRANGE', LOG, '(' .. REV, '+', 'COUNT', ENTRIES_MAX + 1)
   local pair = string.match(NAME, '[^/]*$')
@@ -55,8 +54,7 @@ local function is_silent()
     local job = fields_of(entries[i]).job
     if job == NAME or job == pair then return false end
   end
-  if #entries > ENTRIES_MAX then return nil end
-  return true
+  return #entries <= ENTRIES_MAX
 end
 
 -- The record as the log's entry tells it; nil where that is gone, or is no word on a living job.
@@ -110,9 +108,7 @@ local done_at, listed_at = call('ZSCORE', DONE, NAME), call('ZSCORE', IDS, membe
 local known = tonumber(call('HGET', META, 'term:auditor') or nil) or 0
 if tonumber(TERM) < known then return 'stale_term' end
 
-local silent = is_silent()
-if silent == nil then return 'again' end
-if not silent then return 'moved' end
+if not is_silent() then return 'moved' end
 
 local stands = call('TYPE', JOB).ok
 local before = {}
