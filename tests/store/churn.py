@@ -126,7 +126,7 @@ class Churn:
     seed: int
     keys: list[Key]
     writers: int = 3
-    log_max: int = 1_500
+    log_max: int = 3_000
     told: dict[str, int] = field(default_factory=dict)
 
     def __enter__(self):

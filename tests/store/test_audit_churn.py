@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import suppress
 
 import pytest
 
+from broker.errors import Unavailable
 from broker.rules.event import Report
 from broker.store import audit as audits
 from broker.store.audit import Audit
@@ -53,6 +55,9 @@ def test_an_audit_under_churn_finds_nothing(
         until = time.monotonic() + 120
         while churn.applied < 4_000 or len(looked) < 3 or unheard(churn):
             assert time.monotonic() < until, (seed, churn.told, looked)
-            looked.append(look())
+            with suppress(
+                Unavailable
+            ):  # the log was cut faster than it could read: it says so, and guesses at nothing
+                looked.append(look())
     assert look() >= resting
     assert Log(store, ORIGIN).position().floor != "0-0"
