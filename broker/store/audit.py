@@ -58,7 +58,6 @@ class Audit:
         self._store = store
         self._budgets = budgets or Budgets()
         self._also = also
-        self._also = also
         self._keys = store.keys.of(origin)
         self._log = Log(store, origin)
         self._begin()
