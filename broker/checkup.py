@@ -124,8 +124,8 @@ def check_start(health: Health, *, allow_volatile: bool) -> list[str]:
     lossy = [] if health.policy == "noeviction" else ["policy"]
     lossy += [] if health.aof else ["aof"]
     if lossy and not allow_volatile:
-        told = "; and ".join(finding.text for finding in wrong if finding.topic in lossy)
-        raise Misconfigured(f"{told} (--allow-volatile starts all the same)")
+        told = ". ".join(finding.text for finding in wrong if finding.topic in lossy)
+        raise Misconfigured(f"{told} (or start with --allow-volatile)")
     return [finding.text for finding in wrong]
 
 
