@@ -83,9 +83,14 @@ class Mender:
     def _forget(self, finding: Finding) -> bool:
         """Drop both halves of a worker; one that lives says all of it anew with its next beat."""
         worker = self._store.keys.read(finding.key)
-        if worker is not None:
+        if worker is None:
+            return False
+        with redis_errors():
+            beats = self._store.client.zscore(self._store.keys.workers, worker.rest) is not None
+            tells = bool(self._store.client.exists(finding.key))
+        if beats != tells:
             self._nodes.leave(worker.rest)
-        return worker is not None
+        return beats != tells
 
     def _enlist(self, origin: str) -> bool:
         """Make the origin known again: whoever lists all of them had passed it over."""

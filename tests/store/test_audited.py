@@ -88,3 +88,11 @@ def test_a_full_redis_takes_nothing(store: Store):
     finally:
         store.client.config_set("maxmemory", 0)
     assert Audited(store).seen() == AuditSeen()
+
+
+def test_a_client_reads_both(broker, store):
+    assert broker.audit() == AuditSeen()
+    Audited(store).tell(SEEN)
+    Audited(store).note([repair(n) for n in range(3)])
+    assert broker.audit() == SEEN
+    assert broker.repairs(2) == [repair(2), repair(1)]

@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from broker.errors import Damaged
-from broker.rules.audit import DRIFT, SET_ASIDE
+from broker.rules.audit import DRIFT, FORGET, SET_ASIDE, Finding
 from broker.store.keys import Keys, aside
 from broker.store.lease import LED_ROLES, fence
 from broker.store.repair import Mender
@@ -286,3 +286,18 @@ def test_a_fence_never_falls(desk):
     desk.store.client.hset(desk.keys.meta, "term:janitor", 9)
     fence(desk.store, ORIGIN)
     assert desk.store.client.hget(desk.keys.meta, "term:janitor") == b"9"
+
+
+@pytest.mark.parametrize(
+    "halves, is_half", [("", False), ("beats", True), ("tells", True), ("beats tells", False)]
+)
+def test_of_a_worker_only_a_half_is_forgotten(desk, halves, is_half):
+    """One that was found to be half may be whole again, or gone, when it is to be forgotten."""
+    client, keys = desk.store.client, desk.store.keys
+    if "beats" in halves:
+        client.zadd(keys.workers, {"w1": 5})
+    if "tells" in halves:
+        client.hset(keys.worker("w1"), "node", "n1")
+    finding = Finding(kind=DRIFT, origin="", job="", text="", what=FORGET, key=keys.worker("w1"))
+    assert Mender(desk.store).mend(finding, 1) == is_half
+    assert client.exists(keys.workers, keys.worker("w1")) == (2 if halves == "beats tells" else 0)
