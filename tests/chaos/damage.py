@@ -29,7 +29,7 @@ PLAIN = ("FLUSHALL", "DEL log", "XGROUP DESTROY", "SCRIPT FLUSH")
 TELLING = ("FLUSHALL", "DEL log", "type of log", "type of meta")
 #: The rule by which a job is refused that may have been removed.
 BARRED = "tombstoned"
-#: Failing more often is spinning: lines of one process within a second, errors of all within each of several seconds.
+#: Failing more often for seconds on end is spinning: lines a second of one process, errors a second of all together.
 LINES_MAX = ERRORS_MAX = 20
 #: How long a new job may take after a damage, and the gauges to read 0 after the last one, in seconds.
 HEAL_SECONDS_MAX = 60.0
@@ -250,13 +250,13 @@ def gauges_are_zero(stack):
 
 
 def noise(meter):
-    count, name, text = meter.lines
-    assert count <= LINES_MAX, f"{name} wrote {count} lines in a second: {text}"
-    errors, *which = meter.errors
-    assert meter.errors_lasting <= ERRORS_MAX, (
-        f"{meter.errors_lasting} errors a second, on and on: {which}"
+    """Bursts are told; what goes on and on is a spin."""
+    lines, errors = meter.lines_lasting, meter.errors_lasting
+    assert lines[0] <= LINES_MAX, (
+        f"{lines[1]} wrote {lines[0]} lines a second, on and on: {lines[2]}"
     )
+    assert errors[0] <= ERRORS_MAX, f"{errors[0]} errors a second, on and on: {errors[1]}"
     return {
-        "lines a second of one process": count,
-        "errors a second": f"{errors}, {meter.errors_lasting} over five",
+        "lines a second of one process": f"{meter.lines[0]}, {lines[0]} for long",
+        "errors a second": f"{meter.errors[0]}, {errors[0]} for long",
     }

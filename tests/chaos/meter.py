@@ -10,29 +10,24 @@ from contextlib import suppress
 
 import redis
 
-#: So many measurements on end tell a spin from a burst.
-LASTING = 5
 #: How a line begins that is not the rest of the one before it (a traceback's, say).
 RECORD = re.compile(r"^\d{4}-\d\d-\d\d", re.MULTILINE)
-#: How long one measurement takes, in seconds.
-SECOND = 1.0
+#: How long one measurement takes, in seconds; so many on end tell a spin from a burst.
+SECOND, LASTING = 1.0, 5
 
 
 class Meter:
-    """The most lines that any process wrote, and the most errors that Redis answered, within one second."""
+    """How many lines each process wrote, and how many errors Redis met: the most a second, at once and for long."""
 
     def __init__(self, stack):
         self._stack = stack
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="meter", daemon=True)
         self._client = redis.Redis(port=stack.redis.port, socket_timeout=1)
-        #: The most lines a second of one process: how many, whose, and what it said last.
-        self.lines = (0, "", "")
-        #: The most errors that Redis met within a second: how many, and which, by their first words and by command.
-        self.errors = (0, {}, {})
-        #: The most of them a second, over so many seconds on end: what goes wrong once is no spinning.
-        self.errors_lasting = 0
-        self._last = deque(maxlen=LASTING)
+        #: Of one process: how many lines, whose, and what it said last.
+        self.lines, self.lines_lasting = (0, "", ""), (0, "", "")
+        #: How many errors, and by which commands.
+        self.errors, self.errors_lasting = (0, {}), (0, {})
 
     def __enter__(self):
         self._thread.start()
@@ -44,23 +39,26 @@ class Meter:
         self._client.close()
 
     def _run(self):
-        sizes, before, at = {}, None, time.monotonic()
+        sizes, said, before, at = {}, {}, None, time.monotonic()
+        last = deque(maxlen=LASTING)
         while not self._stop.wait(max(0.0, at + SECOND - time.monotonic())):
             elapsed, at = max(SECOND, time.monotonic() - at), time.monotonic()
-            for name, text in self._said(sizes):
-                if (count := round(len(RECORD.findall(text)) / elapsed)) > self.lines[0]:
-                    self.lines = (count, name, text[-1_500:])
+            for name, text in self._texts(sizes):
+                counts = said.setdefault(name, deque(maxlen=LASTING))
+                counts.append(round(len(RECORD.findall(text)) / elapsed))
+                self.lines = max(self.lines, (counts[-1], name, text[-1_500:]))
+                lasting = (sum(counts) // LASTING, name, text[-1_500:])
+                self.lines_lasting = max(self.lines_lasting, lasting)
             now = self._failures()
             if before and now and now[0] >= before[0]:
-                count = round((now[0] - before[0]) / elapsed)
-                self._last.append(count)
-                if len(self._last) == LASTING:
-                    self.errors_lasting = max(self.errors_lasting, round(sum(self._last) / LASTING))
-                if count > self.errors[0]:
-                    self.errors = (count, now[1] - before[1], now[2] - before[2])
+                last.append(round((now[0] - before[0]) / elapsed))
+                which = dict(now[1] - before[1])
+                self.errors = max(self.errors, (last[-1], which), key=_count)
+                lasting = (sum(last) // LASTING, which)
+                self.errors_lasting = max(self.errors_lasting, lasting, key=_count)
             before = now
 
-    def _said(self, sizes):
+    def _texts(self, sizes):
         """What each process wrote since the last look, and this one."""
         for path in self._stack.folder.glob("log-*"):
             with path.open() as log:
@@ -70,16 +68,17 @@ class Meter:
             yield path.name, text
 
     def _failures(self):
-        """All that Redis met so far: how many, by their first words, and by the command that failed."""
+        """All that Redis met so far: how many, and by the command that failed."""
         with suppress(redis.RedisError, OSError):
             found = self._client.info("all")
-            kinds = {
-                name: one["count"] for name, one in found.items() if name.startswith("errorstat_")
-            }
             commands = {
-                name: one["failed_calls"] + one["rejected_calls"]
+                name.removeprefix("cmdstat_"): one["failed_calls"] + one["rejected_calls"]
                 for name, one in found.items()
                 if name.startswith("cmdstat_")
             }
-            return found["total_error_replies"], Counter(kinds), Counter(commands)
+            return found["total_error_replies"], Counter(commands)
         return None
+
+
+def _count(found):
+    return found[0]
