@@ -25,6 +25,9 @@ REPAIRED_MS_MAX = 86_400_000
 REPAIRS_TOLD = 5
 
 
+#: What counts in a round: 0 in a healthy fleet.
+GAUGES = ("ghosts", "missing", "stuck", "drift", "unread")
+
 #: Is told what is looked through, and how many jobs of it were looked at.
 Progress = Callable[[str, int], None]
 
@@ -84,7 +87,7 @@ def _shown(found: books.Finding) -> Finding:
 def _auditor(catalog: Catalog) -> Iterator[Finding]:
     """What the auditor's newest round found, and what it mended."""
     seen, now = catalog.audit(), catalog.store.clock.now()
-    gauges = {name: getattr(seen, name) for name in ("ghosts", "missing", "stuck", "drift")}
+    gauges = {name: getattr(seen, name) for name in GAUGES}
     if not seen.at:
         yield Finding(WARNING, "auditor", "none has gone round yet: it runs in broker serve")
     elif now - seen.at > ROUND_MS_MAX:

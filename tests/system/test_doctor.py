@@ -166,15 +166,16 @@ class TestAuditor:
             (
                 "ok",
                 "",
-                "its newest round over 1 origins: ghosts 0, missing 0, stuck 0, drift 0, repaired 0",
+                "its newest round over 1 origins: ghosts 0, missing 0, stuck 0, drift 0, unread 0, repaired 0",
             )
         ]
 
-    def test_what_it_found_is_a_warning(self, command, desk):
-        self.told(desk.store, ghosts=3, repaired=2)
+    @pytest.mark.parametrize("gauge", ["ghosts", "missing", "stuck", "drift", "unread"])
+    def test_what_it_found_is_a_warning(self, command, desk, gauge):
+        self.told(desk.store, **{gauge: 3}, repaired=2)
         [(level, _, text)] = found(command, "auditor")
         assert level == "warning"
-        assert "ghosts 3" in text
+        assert f"{gauge} 3" in text
         assert "repaired 2" in text
 
     def test_a_round_long_ago_is_a_warning(self, command, desk):
