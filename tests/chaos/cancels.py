@@ -196,13 +196,13 @@ def judge(stack, lives, *watchers):
     for effect in stack.effects.read():
         if effect.what == "begin":
             begins[effect.key].append(effect.at)
-    late, thawed = [], 0
+    late, thawed = [], []
     through = 0
     for life in lives:
         through += check_end(life, records.get(life.key), stack.budgets)
         after = [at - life.acknowledged for at in begins[str(life.key)] if at > life.acknowledged]
         if life.frozen:
-            thawed += len(after)
+            thawed += [f"{life.was} {at:.2f} s" for at in after]
             continue
         assert not after or life.was == "running", f"began {after} s after its end was told: {life}"
         late += after
@@ -224,7 +224,7 @@ def judge(stack, lives, *watchers):
         "completed before its worker heard of it": through,
         "effects that began after the acknowledgement of a running job's": len(late),
         "the latest of them, s": round(max(late, default=0), 4),
-        "of attempts that were frozen on their way to it": thawed,
+        "of attempts that were frozen on their way to it": ", ".join(thawed) or 0,
     }
 
 
