@@ -28,6 +28,10 @@ class Stopped(Exception):
     """A listing was given up because nobody waits for it any more."""
 
 
+def _is_before(one: Place, other: Place) -> bool:
+    return rev_order(one.rev) < rev_order(other.rev)
+
+
 def never() -> bool:
     """Nobody stops this."""
     return False
@@ -116,8 +120,10 @@ class Follower:
         self.relist_in(self._relist_seconds / 10)
         found, place = self.look(is_stopped)
         try:
-            while self.place is not None and rev_order(self.place.rev) < rev_order(place.rev):
-                told += self._read_on(self.place, place.rev)
+            stood = None  # a hand may have deleted the very entry that is read on to
+            while self.place and self.place != stood and _is_before(self.place, place):
+                stood = self.place
+                told += self._read_on(stood, place.rev)
             is_comparable = self.place == place
         except Gone:
             is_comparable = False

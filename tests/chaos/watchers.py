@@ -94,10 +94,11 @@ class Wave:
             for client in clients:
                 client.close()
             for client in clients:
-                client.join()
+                client.join(30)
         for thread in (*self.writers, *clients):
             if thread.error:
                 raise AssertionError(f"{thread.name} failed") from thread.error
+            assert not thread.is_alive(), f"{thread.name} does not end"
             self.told.update(thread.told)
         drift = sum(hub.drift for hub in self.hubs) + sum(client.drift for client in clients)
         assert drift == 0, f"{drift} jobs were held wrongly"
@@ -152,7 +153,7 @@ class Worker(threading.Thread):
     """A thread that keeps what it met."""
 
     def __init__(self, wave):
-        super().__init__()
+        super().__init__(daemon=True)
         self.wave = wave
         self.chance = random.Random(wave.chance.random())
         self.told, self.error = Counter(), None

@@ -255,6 +255,26 @@ def test_closing_in_the_middle_of_a_relist_ends_it(desk, restless, monkeypatch):
     assert len(pages) == 1
 
 
+def test_a_newest_entry_that_a_hand_deletes_during_a_relist_is_no_place_to_read_on_to_for_ever(
+    desk, store, watcher, monkeypatch
+):
+    desk.report("a")
+    watcher.snapshot()
+    desk.report("b")
+
+    def look(follower, is_stopped, look=follow.Follower.look):
+        seen = look(follower, is_stopped)
+        [(newest, _)] = store.client.xrevrange(desk.keys.log, count=1)
+        store.client.xdel(desk.keys.log, newest)
+        return seen
+
+    monkeypatch.setattr(follow.Follower, "look", look)
+    assert watcher.relist(ORIGIN) == 0
+    monkeypatch.undo()
+    assert [change.key.id for change in watcher.changes(0)] == ["b"]
+    assert logged(watcher.records) == logged(desk.records())
+
+
 def test_a_watcher_that_was_cut_off_knows_that_it_is_behind(fleet, store, monkeypatch):
     """Half a list may be told; it must not be taken for the whole."""
     with Watcher(store) as watcher:
