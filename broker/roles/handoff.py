@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import NamedTuple, cast
 
 from rq import Queue
@@ -11,7 +12,7 @@ from rq.executions import Execution, ExecutionRegistry
 from rq.job import Job
 from rq.results import Result
 from rq.serializers import JSONSerializer
-from rq.worker_registration import clean_worker_registry
+from rq.worker_registration import clean_worker_registry, get_keys
 
 from broker.rules.handoff import FUNCTION, queue_name, rq_job_id
 from broker.rules.key import Key
@@ -85,6 +86,8 @@ class Handoff:
         job = Job(id, connection=self._client, serializer=JSONSerializer)
         with redis_errors():
             executions = self._executions(id)
+            hands = self._hands(queue)
+            begun = self._client.zrange(queue.started_job_registry.key, 0, NOTED_MAX - 1)
             with self._client.pipeline(transaction=False) as pipe:
                 pipe.lrem(queue.key, 0, id)
                 pipe.lrem(queue.intermediate_queue_key, 0, id)
@@ -100,6 +103,14 @@ class Handoff:
                     pipe.delete(execution.key)
                     pipe.zrem(queue.started_job_registry.key, execution.composite_key)
                     pipe.srem(execution.worker_executions_key, execution.composite_key)
+                # RQ forgets its executions after a while, and not where else it noted them.
+                for name in cast("list[bytes]", begun):
+                    if _attempt_of(name) == id:
+                        pipe.zrem(queue.started_job_registry.key, name)
+                for held, names in hands.items():
+                    for name in names:
+                        if _attempt_of(name) == id:
+                            pipe.srem(held, name)
                 return any(pipe.execute())
 
     def _executions(self, id: str) -> list[Execution]:
@@ -146,11 +157,20 @@ class Handoff:
             pipe.lrange(queue.intermediate_queue_key, 0, NOTED_MAX - 1)
             pipe.zrange(queue.started_job_registry.key, 0, NOTED_MAX - 1)
             waiting, taken, begun = pipe.execute()
-        return self._described(queue, (*waiting, *taken, *begun))
+            held = chain.from_iterable(self._hands(queue).values())
+        return self._described(queue, (*waiting, *taken, *begun, *held))
+
+    def _hands(self, queue: Queue) -> dict[str, set[bytes]]:
+        """What each worker of a queue has in hand, as RQ noted it: by the key of that note."""
+        with self._client.pipeline(transaction=False) as pipe:
+            keys = [f"{worker}:executions" for worker in sorted(get_keys(queue))]
+            for key in keys:
+                pipe.smembers(key)
+            return dict(zip(keys, cast("list[set[bytes]]", pipe.execute()), strict=True))
 
     def _described(self, queue: Queue, names: Iterable[bytes]) -> list[Noted]:
         """Our attempts among RQ's names of jobs and executions, each with what RQ says of it."""
-        ids = {read_text(name).partition(":")[0] for name in names}
+        ids = {_attempt_of(name) for name in names}
         ours = sorted(id for id in ids if id.startswith("b-"))
         with redis_errors(), self._client.pipeline(transaction=False) as pipe:
             for id in ours:
@@ -178,3 +198,8 @@ class Handoff:
 
     def close(self) -> None:
         self._client.close()
+
+
+def _attempt_of(name: bytes) -> str:
+    """Of RQ's name of a job, or of one execution of it: the job's id."""
+    return read_text(name).partition(":")[0]

@@ -111,6 +111,21 @@ def test_an_entry_of_which_rq_lost_the_job_is_found(fleet, leftovers):
     assert rq_keys(fleet) == []
 
 
+@pytest.mark.parametrize("lost", ["rq:execution:*", "rq:execution*", "rq:[jew][oxi]*"])
+def test_what_only_its_worker_still_holds_is_found_and_forgotten(fleet, leftovers, lost):
+    """RQ's notes on an attempt expire; what a worker has in hand lasts for as long as it takes jobs."""
+    client = fleet.store.client
+    [key] = placed(fleet, "7")
+    take_in_hand(fleet, key)
+    give_up(fleet, key)
+    client.sadd(f"rq:workers:{fleet.queue('node-a').name}", "rq:worker:w1")
+    client.delete(*[name for name in client.keys(lost) if not name.startswith(b"rq:worker")])
+    [finding] = late(fleet, leftovers)
+    assert leftovers.discard(finding)
+    assert rq_keys(fleet) == []
+    assert not client.exists("rq:worker:w1:executions")
+
+
 def test_what_was_cleared_away_in_time_and_came_again_is_counted_anew(fleet, leftovers):
     [key] = placed(fleet, "7")
     give_up(fleet, key)
