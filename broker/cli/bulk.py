@@ -15,7 +15,7 @@ from broker.cli.exits import ERROR, INTERRUPTED, REFUSED, USAGE, Exit
 from broker.cli.options import check_state
 from broker.cli.output import Format, note
 from broker.cli.said import named, said
-from broker.errors import Invalid, Unavailable
+from broker.errors import Damaged, Invalid, Unavailable
 from broker.rules.state import STATES
 from broker.text import safe, to_json
 
@@ -162,9 +162,10 @@ def _say_all(here: Broker, verb: Verb, keys: Sequence[Key], output: Format) -> N
             try:
                 outcomes = verb.say(here, batch)
                 told.add(here, outcomes)
-            except Unavailable as lost:
+            except (Damaged, Unavailable) as lost:
                 told.close(verb)
-                raise Unavailable(f"{lost}; {_how_far(told)}") from lost
+                unsure = f"of the next {len(batch):,} it is not known"
+                raise type(lost)(f"{lost}; {_how_far(told)}; {unsure}") from lost
             except BrokenPipeError:
                 raise Exit(ERROR, f"nobody reads the outcomes: {_how_far(told)}") from None
             advance(len(batch))

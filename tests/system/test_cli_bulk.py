@@ -234,7 +234,10 @@ class TestAnEndHalfway:
         self.lose(monkeypatch, 3)
         ran = command("cancel", "--engine", "echo", "--yes")
         assert ran.code == 6
-        assert "gone; stopped after 200 of 350 jobs (200 cancelled)\n" in ran.err
+        assert (
+            "gone; stopped after 200 of 350 jobs (200 cancelled); of the next 100 it is not known\n"
+            in ran.err
+        )
         monkeypatch.undo()
 
     @staticmethod
