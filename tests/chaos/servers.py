@@ -255,14 +255,15 @@ def files_of_at_most(pid, size):
 
 def whole(stack, crowd):
     """Nothing was lost, in no way; the counts."""
-    all_hold(stack, crowd.keys, crowd.watcher)
+    records = all_hold(stack, crowd.keys, crowd.watcher)
     crowd.kept()
     entries = crowd.heard()
     crowd.leave()
     assert not crowd.refused, crowd.refused[:3]
     losses = [*crowd.gaps, *crowd.gone]
     assert not losses, f"told of a loss that was none: {losses[:3]}"
-    return told(crowd) | {"entries": entries}
+    given_up = sum(record.attempt > 1 for record in records.values())
+    return told(crowd) | {"entries": entries, "jobs with a second attempt": given_up}
 
 
 def told(crowd):
