@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from broker.errors import BrokerError, Damaged, Refused
+from broker.errors import BrokerError, Damaged, Refused, Unavailable
 from broker.roles.complaints import Complaints
 from broker.roles.handoff import Handoff
 from broker.roles.inspection import Inspection, Pieces
@@ -99,7 +99,9 @@ class Auditor:
                 return 0
             if self._lead.term != self._term:
                 self._begin_term()
-            return self._turn()
+            done = self._turn()
+            self._tell_repairs()
+            return done
         except Deposed:
             log.warning("another %s leads now: this one stands by", ROLE)
             self._lead.doubt()
@@ -137,22 +139,21 @@ class Auditor:
     # --- one turn -------------------------------------------------------------------------------------------------
 
     def _turn(self) -> int:
-        self._tell_repairs()
-        if self._findings:
-            return self._mend_some()
-        if self._mender.unsettled:
-            return self._settle()
         here = time.monotonic()
-        if self._round is None and (self._is_urgent or here >= self._round_due):
-            self._is_urgent, self._begun = False, here
-            self._round = self._inspection.of_everything()
         if self._keys is None and here >= self._keys_due:
             self._keys = self._inspection.of_keys()
         if self._keys and not self._go_on(self._keys):
             self._keys, self._keys_due = None, here + self._keys_seconds
-        if self._round and not self._findings and not self._go_on(self._round):
+        if self._findings:
+            return self._mend_some()
+        if self._mender.unsettled:
+            return self._settle()
+        if self._round is None and (self._is_urgent or here >= self._round_due):
+            self._is_urgent, self._begun = False, here
+            self._round = self._inspection.of_everything()
+        if self._round and not self._go_on(self._round):
             self._end_round()
-        return int(bool(self._findings or self._mender.unsettled))
+        return int(bool(self._findings))
 
     def _go_on(self, pieces: Pieces) -> bool:
         """Look at the next piece; False where there is none."""
@@ -167,6 +168,8 @@ class Auditor:
             self._tally[finding.kind] += 1
             if finding.what == NOTHING:
                 self._tell("found", finding)
+            elif finding.what == SET_ASIDE:
+                self._findings.appendleft(finding)  # the others may stand on it
             else:
                 self._findings.append(finding)
         return piece is not None
@@ -196,11 +199,15 @@ class Auditor:
     # --- mending --------------------------------------------------------------------------------------------------
 
     def _mend_some(self) -> int:
-        """The next findings. Each stays in the row until Redis took its repair, or it is no more so."""
+        """The next findings. One that Redis does not take now comes again, behind the others."""
         mended = 0
         for _ in range(min(REPAIRS_A_STEP, len(self._findings))):
-            mended += self._mend(self._findings[0])
-            self._findings.popleft()
+            finding = self._findings.popleft()
+            try:
+                mended += self._mend(finding)
+            except Unavailable:
+                self._findings.append(finding)
+                raise
         return max(1, mended)
 
     def _mend(self, finding: Finding) -> bool:

@@ -33,7 +33,7 @@ call('HSET', META, field, value, 'term:auditor', TERM)
 for i = 3, #KEYS do
   -- What is no subscription of ours has no place to keep.
   local sub = redis.pcall('HMGET', KEYS[i], 'epoch', 'acked')
-  if not sub.err and sub[2] then
+  if sub[2] then
     if is_lost and sub[1] == '' and sub[2] == rev then
       call('HSET', KEYS[i], 'acked', value, 'sent', value)
     elseif not is_lost and sub[1] == (meta[1] or '') then
