@@ -188,6 +188,19 @@ def test_a_deleted_key_of_the_fleet_heals(town, what):
     assert_all_work(town, auditor)
 
 
+def test_a_deleted_meta_knows_the_newest_terms_again(town):
+    """A leader that was frozen must not find the fence gone when it wakes."""
+    keys, meta = town.store.keys, town.store.keys.of(ORIGIN).meta
+    auditor = town.auditor()
+    go_round(auditor)
+    terms = {role: town.store.client.get(keys.term(role)) for role in ("auditor", "dispatcher")}
+    assert all(terms.values())
+    town.store.client.delete(meta)
+    go_round(auditor)
+    known = town.store.client.hgetall(meta)
+    assert {role: known.get(f"term:{role}".encode()) for role in terms} == terms
+
+
 def test_all_lists_at_once_heal(town):
     before, listed = records(town), lists(town)
     books = town.store.keys.of(ORIGIN)
