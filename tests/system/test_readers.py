@@ -79,8 +79,10 @@ class Follower(threading.Thread):
             return
         if changes:
             self.batches.append(changes)
+        held = dict(self.held)  # whoever looks at it meanwhile sees one state or the other
         for change in changes:
-            follow(self.held, change)
+            follow(held, change)
+        self.held = held
         if self.pause:
             threading.Event().wait(self.pause)
 
@@ -292,22 +294,23 @@ def test_one_wedged_reader_of_eight_does_not_slow_the_others(desk, readers):
         until(lambda: all(len(heard.get(id, ())) == 7 for id in ids))
         return [moment - at for id in ids for moment in heard[id]]
 
-    def p99():
-        return statistics.quantiles([late for _ in range(150) for late in write()], n=100)[98]
+    def rounds(count):
+        return [late for _ in range(count) for late in write()]
 
     until(lambda: all(follower.is_listed for follower in followers))
-    p99()  # warm
+    rounds(100)  # warm
     free, wedged = [], []
-    for _ in range(4):
-        free.append(p99())
+    for _ in range(15):  # in short turns: whatever else this machine does meets both alike
+        free += rounds(50)
         with readers.open("wedged") as reader:
             reader.snapshot()
-            wedged.append(p99())
+            wedged += rounds(50)
     readers.close()
     for follower in followers:
         follower.join()
-    print(f"p99 free {free}, wedged {wedged}")
-    assert statistics.median(wedged) <= 2 * max(statistics.median(free), 0.005)
+    soon, late = (statistics.quantiles(delays, n=100)[98] for delays in (free, wedged))
+    print(f"p99 of {len(free)}: {soon * 1000:.1f} ms, beside a wedged one {late * 1000:.1f} ms")
+    assert late <= 2 * max(soon, 0.005)
 
 
 def test_snapshots_amid_writes_and_removals_are_the_state_at_their_cursor(
