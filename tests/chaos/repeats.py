@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from broker.rules.event import Finish, Intent, Place, Remove, RemovePair, Report, Start, Submit
 from broker.rules.key import Key
-from tests.chaos.checks import in_order, lists_agree
+from tests.chaos.checks import in_order, lists_agree, no_ghosts
 from tests.chaos.crowd import ORIGINS, Crowd
 from tests.chaos.run import row
 
@@ -23,15 +23,16 @@ def duplicates(run):
     """Each event of a job's life x50 from 16 threads: one apply each, the others answered by the first's rule."""
     with run.stack() as stack, Crowd(run, stack) as crowd, stack.broker.watch() as watcher:
         watcher.snapshot()
-        told, keys = Counter(), []
+        told, kept = Counter(), []
         for begun in range(0, run.count, GROUP):
             lives = [
                 make_life(stack.broker, number)
                 for number in range(begun, min(begun + GROUP, run.count))
             ]
-            keys += [life.key for life in lives]
+            kept += [life.key for life in lives if life.end]
             told.update(live_through(crowd, lives))
         entries = sum(in_order(stack.broker, origin) for origin in stack.broker.origins())
+        no_ghosts(stack, kept)
         lists_agree(stack, watcher)
         return {"events": sum(told.values()), "entries": entries} | dict(told.most_common())
 
