@@ -25,9 +25,8 @@ from broker.rules.liveness import Budgets
 from broker.rules.sweep import Around, Judgement, judge
 from broker.rules.verdict import APPLIED, DUPLICATE
 from broker.store.connection import run_id
-from broker.store.log import CHUNK_MAX
 from broker.store.nodes import Nodes
-from broker.store.standing import is_braked, standings
+from broker.store.standing import is_braked, may_wake, standings
 from broker.store.store import Store
 from broker.store.view import View
 from broker.store.watch import Watcher
@@ -155,7 +154,7 @@ class Sweeper:
                 return True
             for change in changes:
                 self._jobs.follow(change, self._around)
-            if len(changes) < CHUNK_MAX:
+            if not watcher.is_behind:
                 return True
         return False
 
@@ -182,6 +181,8 @@ class Sweeper:
             self._is_braked = braked
             what = "fell silent together: nobody is judged" if braked else "are heard or given up"
             log.warning("most workers %s", what)
+            if not braked and may_wake(fleet, self._budgets):
+                self._listen()
         before, self._around = self._around, replace(self._around, nodes=nodes)
         names = before.nodes.keys() | nodes.keys()
         changed = [name for name in names if before.node(name) != self._around.node(name)]

@@ -206,7 +206,7 @@ def test_while_most_of_a_fleet_is_silent_together_nobody_is_judged(fleet, rule):
     assert rules_of(fleet, key)[-1] == rule
 
 
-def test_once_they_are_heard_again_those_who_are_not_are_judged(fleet):
+def test_once_they_are_heard_again_those_who_are_not_are_judged_after_a_budget(fleet):
     fleet.workers_of("node-a", count=4)
     sweeper = attentive(fleet)
     one, other = running(fleet, "1", "2")
@@ -214,8 +214,26 @@ def test_once_they_are_heard_again_those_who_are_not_are_judged(fleet):
     assert settle(sweeper) == 0
     fleet.beat(fleet.workers[0].name)
     fleet.see(other)
+    assert settle(sweeper) == 0  # a fleet wakes one after another
+    wait(fleet, GUESS)
+    fleet.beat(fleet.workers[0].name)
+    fleet.see(other)
     assert settle(sweeper) == 1
     assert [shown(fleet, key)[0] for key in (one, other)] == ["failed~", "running"]
+
+
+def test_whoever_wakes_last_of_a_fleet_that_stood_still_is_not_judged(fleet):
+    fleet.workers_of("node-a", count=4)
+    sweeper = attentive(fleet)
+    keys = running(fleet, "1", "2", "3")
+    wait(fleet, 3 * GUESS)
+    assert settle(sweeper) == 0
+    for worker, key in zip(fleet.workers, keys, strict=False):
+        fleet.nodes.beat(worker)
+        settle(sweeper)
+        fleet.see(key)
+    assert settle(sweeper) == 0
+    assert [shown(fleet, key)[0] for key in keys] == ["running"] * 3
 
 
 def test_it_says_once_that_it_waits_and_once_that_it_does_no_more(fleet, caplog):
