@@ -30,7 +30,7 @@ def kill_workers(run):
             hunt.work(run.chance.uniform(0, 0.8))
             hunt.rally()
             hunt.strike()
-        until(lambda: hunt.feed() >= hunt.total, 120)
+        until(lambda: hunt.feed() >= hunt.total, 900)
         records = all_hold(stack, hunt.keys, watcher)
         if is_long:
             every_slot_serves(stack, "work", hunt.slots * len(NODES))
