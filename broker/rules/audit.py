@@ -123,38 +123,53 @@ _Fault = tuple[str, str, str]
 
 
 def _against_log(look: Look, word: Word | None, books: Books) -> _Fault | None:
-    told = word.record if word else None
-    if look.damaged:
-        repair = RESTORE if told else UNLIST
-        return DRIFT, repair, "what is stored of it cannot be read as a record"
     if look.record is None:
-        if told is not None and word is not None:
-            return (
-                MISSING,
-                RESTORE,
-                f"entry {word.rev} of the log tells of it, but it has no record",
-            )
-        if look.is_listed:
-            why = f"entry {word.rev} says that it is gone" if word else "there is no record"
-            return GHOST, UNLIST, f"it is listed in {_listings(look)}, though {why}"
-        return None
+        return _without_record(look, word)
+    record, told = look.record, word.record if word else None
     if word is None:
-        return _unspoken(look, look.record, books)
+        return _unspoken(look, record, books)
+    if rev_order(record.rev) > rev_order(word.rev):
+        return DRIFT if told else GHOST, NOTHING, _without_entry(record)
     if told is None:
         return GHOST, REMOVE, f"it has a record, though entry {word.rev} says that it is gone"
-    if differing := _differences(look.record, told, word.rev):
+    if differing := _differences(record, told, word.rev):
         return DRIFT, RESTORE, f"its record differs from entry {word.rev} in {differing}"
+    return None
+
+
+def _without_record(look: Look, word: Word | None) -> _Fault | None:
+    """The log has the word, but what was buried stays so, whichever entry went astray."""
+    told = word.record if word else None
+    is_buried = told is not None and told.created_at <= _generation(look, told)
+    if look.damaged:
+        repair = RESTORE if told and not is_buried else UNLIST
+        return DRIFT, repair, "what is stored of it cannot be read as a record"
+    if word and told and not is_buried:
+        return MISSING, RESTORE, f"entry {word.rev} of the log tells of it, but it has no record"
+    if look.is_listed:
+        why = f"entry {word.rev} says that it is gone" if word else "there is no record"
+        why = "its tombstone stands" if is_buried else why
+        return GHOST, UNLIST, f"it is listed in {_listings(look)}, though {why}"
     return None
 
 
 def _unspoken(look: Look, record: Record, books: Books) -> _Fault | None:
     """The log has no word on it: its record is the truth, unless it was removed, or the log ought to have one."""
-    generation = max(look.buried, 0 if outlives_pair(record) else look.pair_buried)
-    if record.created_at <= generation:
+    if record.created_at <= _generation(look, record):
         return GHOST, REMOVE, "it has a record, though it was removed: its tombstone stands"
     if books.begin and rev_order(record.rev) >= rev_order(books.begin):
-        return GHOST, NOTHING, f"the log has no entry {record.rev}, which its record goes back to"
+        return GHOST, NOTHING, _without_entry(record)
     return None
+
+
+def _without_entry(record: Record) -> str:
+    """The record may be the only evidence of what was accepted: it goes back to nothing older, and a person decides."""
+    return f"the log has no entry {record.rev}, which its record goes back to"
+
+
+def _generation(look: Look, record: Record) -> int:
+    """Up to which created_at it is buried."""
+    return int(max(look.buried, 0 if outlives_pair(record) else look.pair_buried))
 
 
 def _differences(record: Record, told: Record, rev: str) -> str:

@@ -93,9 +93,24 @@ def test_the_log_decides_about_ghost_missing_and_drift():
     assert found(None, gone) == (GHOST, UNLIST)
     assert found(None, gone, listed=False, done=5) == (GHOST, UNLIST)
     assert found(None, Word("5-0", LIVE), listed=False) == (MISSING, RESTORE)
-    assert found(LIVE, Word("4-0", LIVE), live=1_000) == (DRIFT, RESTORE)
+    assert found(LIVE, Word("6-0", LIVE), live=1_000) == (DRIFT, RESTORE)
     assert found(None, Word("5-0", LIVE), damaged=True) == (DRIFT, RESTORE)
     assert found(None, gone, damaged=True) == (DRIFT, UNLIST)
+
+
+def test_a_record_goes_back_to_no_entry_that_is_older_than_its_own():
+    assert found(LIVE, Word("4-0", LIVE), live=1_000) == (DRIFT, NOTHING)
+    assert found(LIVE, Word("4-0", None), live=1_000) == (GHOST, NOTHING)
+
+
+@pytest.mark.parametrize("damaged, repair", [(False, None), (True, (DRIFT, UNLIST))])
+def test_what_a_tombstone_has_buried_is_not_written_anew(damaged, repair):
+    word, look = Word("5-0", LIVE), {"listed": False, "damaged": damaged}
+    assert found(None, word, buried=1_000, **look) == repair
+    assert found(None, word, pair_buried=1_000, **look) == repair
+    assert found(None, word, buried=999, pair_buried=999, **look)[1] == RESTORE
+    assert found(None, Word("5-0", OURS), pair_buried=1_000, **look)[1] == RESTORE
+    assert found(None, word, buried=1_000, ready=5) == (GHOST, UNLIST)
 
 
 def test_sightings_are_no_part_of_what_is_compared():

@@ -259,6 +259,35 @@ def test_a_record_whose_entry_was_taken_out_of_the_log_is_a_ghost_that_nobody_re
     assert rev in text
 
 
+def test_nor_does_a_record_go_back_to_an_older_entry_when_its_own_was_taken_out(shop):
+    """A job that ended must not run again because a hand took its end out of the log."""
+    rev = shop.view.get(key("done")).rev
+    shop.client.xdel(shop.keys.log, rev)
+    [(found, kind, what, text)] = shop.found()
+    assert (found, kind, what) == ("done", DRIFT, NOTHING)
+    assert rev in text
+
+
+def test_nor_is_a_job_removed_that_came_after_an_older_removal(shop):
+    shop.clock.ahead_ms += 1_000
+    shop.report("gone", created_at=shop.clock.now())
+    shop.client.xdel(shop.keys.log, shop.view.get(key("gone")).rev)
+    [(found, kind, what, _)] = shop.found()
+    assert (found, kind, what) == ("gone", GHOST, NOTHING)
+
+
+@pytest.mark.parametrize("is_pair", [False, True])
+def test_a_removal_that_was_taken_out_of_the_log_brings_nothing_back(shop, is_pair):
+    removal = RemovePair(origin=ORIGIN, id="live") if is_pair else Remove(key=key("live"))
+    rev = shop.say(removal).rev
+    shop.client.xdel(shop.keys.log, rev)
+    assert shop.found() == []
+    shop.client.zadd(shop.keys.live, {key("live").job: 5})
+    [(found, kind, what, text)] = shop.found()
+    assert (found, kind, what) == ("live", GHOST, UNLIST)
+    assert "tombstone" in text
+
+
 @pytest.mark.parametrize(
     "field, value",
     [
