@@ -76,6 +76,8 @@ class Auditor:
         self._keys_seconds = KEYS_BEATS * beat_seconds if keys_seconds is None else keys_seconds
         #: What was mended, but is not yet told in `broker:repairs`.
         self._untold: deque[Repair] = deque(maxlen=REPAIRS_MAX)
+        #: Origins whose readers could not be told to list anew.
+        self._later: set[str] = set()
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -193,6 +195,8 @@ class Auditor:
             return
         if sum(tally.values()):
             log.warning("a round over %d origins: %s", self._inspection.origins, dict(tally))
+        self._mender.unsettled |= self._later
+        self._later.clear()
         self._round, self._round_due = None, self._begun + self._round_seconds
         self._tally, self._told = Counter(), 0
 
@@ -239,7 +243,8 @@ class Auditor:
                 raise Deposed from None
             except Damaged as error:
                 self._complain(f"the readers of {origin} cannot be told: {error}")
-                self._mender.unsettled.discard(origin)  # the next repair there asks for it again
+                self._mender.unsettled.discard(origin)
+                self._later.add(origin)  # once the next round has seen it mended
                 self._keys_due = 0.0
         return 1
 

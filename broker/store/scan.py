@@ -16,6 +16,7 @@ from broker.rules.key import Key
 from broker.rules.record import Record
 from broker.store.connection import redis_errors
 from broker.store.decode import read_keys, read_record
+from broker.store.log import REV
 from broker.store.store import Store
 
 #: About how many records a page holds: one call of some milliseconds.
@@ -53,6 +54,10 @@ def _records(named: list[Key], replies: list[object]) -> Iterator[tuple[Key, Rec
         if not reply:  # gone since it was listed
             continue
         try:
-            yield key, read_record(reply)  # type: ignore[arg-type]
+            record = read_record(reply)  # type: ignore[arg-type]
+            if not REV.match(record.rev):  # nobody could tell whether an entry is newer
+                raise ValueError(record.rev)
         except (AttributeError, TypeError, ValueError):
             _log.warning("the record of %s cannot be read: %s", key, str(reply)[:200])
+        else:
+            yield key, record

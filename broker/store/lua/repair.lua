@@ -140,6 +140,6 @@ if ENTRY ~= '' then
 end
 list_anew(after, done_at)
 -- Readers list by `ids`, and take a record as it stands; what is gone without an entry they still hold.
-local is_listed, was_listed = after ~= nil, listed_at and true or false
-if ENTRY ~= '' or IS_DAMAGED or is_listed ~= was_listed then return 'told' end
+local was_listed = listed_at and true or false
+if ENTRY ~= '' or IS_DAMAGED or not after or not was_listed then return 'told' end
 return 'done'
