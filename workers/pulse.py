@@ -54,11 +54,13 @@ class Watch:
         self._start_seconds = start_ms / 1000
         self._killable = killable
         self._hung_at = self._kill_at = float("inf")
+        self._looked_at = time.monotonic()
         self._timeout_at = time.monotonic() + timeout_ms / 1000 if timeout_ms else float("inf")
 
     def forked(self, pid: int) -> None:
         """The horse lives. Only now it can hang: the fork may have waited for a beat that Redis did not answer."""
-        self._hung_at = time.monotonic() + self._start_seconds
+        self._looked_at = time.monotonic()
+        self._hung_at = self._looked_at + self._start_seconds
         self.pid = pid
 
     def next_at(self) -> float:
@@ -83,9 +85,14 @@ class Watch:
         now = time.monotonic()
         if now >= self._timeout_at:
             self.ask(Wish.TIMEOUT)
+        stood_still = 0 < self._start_seconds / 2 < now - self._looked_at
+        self._looked_at = now
         if now >= self._hung_at and self.line.phase == Phase.FORKED:
-            self._hung_at, self.hung = float("inf"), True
-            self.kill("it did not begin in time")
+            if stood_still:  # a frozen machine: the horse stood still with us
+                self._hung_at = now + self._start_seconds
+            else:
+                self._hung_at, self.hung = float("inf"), True
+                self.kill("it did not begin in time")
         if now >= self._kill_at:
             self._kill_at = now + self._stop_seconds  # again, should it outlive this one
             self.kill("it did not end in time")

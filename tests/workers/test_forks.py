@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -39,6 +40,24 @@ def test_a_horse_can_only_hang_once_it_was_forked():
     with subprocess.Popen(["sleep", "60"]) as horse:
         watch.forked(horse.pid)
         watch.step()
+    assert watch.hung
+    assert horse.returncode == -signal.SIGKILL
+
+
+def test_a_horse_that_stood_still_with_its_worker_did_not_hang(monkeypatch):
+    here = [100.0]
+    clock = SimpleNamespace(monotonic=lambda: here[0], sleep=time.sleep)
+    monkeypatch.setattr("workers.pulse.time", clock)
+    watch = Watch(SimpleNamespace(key="k"), Line(), timeout_ms=0, start_ms=3_000, stop_ms=0)
+    with subprocess.Popen(["sleep", "60"]) as horse:
+        watch.forked(horse.pid)
+        here[0] += 3.1  # nobody looked: both were frozen
+        watch.step()
+        assert not watch.hung
+        assert watch.next_at() == pytest.approx(here[0] + 3)
+        for _ in range(4):
+            here[0] += 1.0
+            watch.step()
     assert watch.hung
     assert horse.returncode == -signal.SIGKILL
 
