@@ -26,7 +26,7 @@ from broker.rules.sweep import Around, Judgement, judge
 from broker.rules.verdict import APPLIED, DUPLICATE
 from broker.store.connection import run_id
 from broker.store.nodes import Nodes
-from broker.store.standing import is_braked, may_wake, standings
+from broker.store.standing import is_braked, standings, unheard
 from broker.store.store import Store
 from broker.store.view import View
 from broker.store.watch import Watcher
@@ -68,6 +68,7 @@ class Sweeper:
         self._around = Around(now=0, term=0, budgets=self._budgets)
         self._server = ""
         self._is_braked = False
+        self._unheard: set[str] = set()
         self._clearing = Clearing(self._view, self._handoff, self._complain)
         self._quiet_until = self._fleet_due = self._promises_due = 0.0
 
@@ -176,13 +177,15 @@ class Sweeper:
             for worker in node.workers
             if worker.silent_ms >= self._budgets.guess_ms
         )
+        silent = unheard(fleet, self._budgets)
+        if self._is_braked and self._unheard - silent:
+            self._listen()  # a fleet wakes one after another, and each beats for itself before it does for its job
+        self._unheard = silent
         braked, nodes = is_braked(fleet, self._budgets), standings(fleet, self._budgets)
         if braked != self._is_braked:
             self._is_braked = braked
             what = "fell silent together: nobody is judged" if braked else "are heard or given up"
             log.warning("most workers %s", what)
-            if not braked and may_wake(fleet, self._budgets):
-                self._listen()
         before, self._around = self._around, replace(self._around, nodes=nodes)
         names = before.nodes.keys() | nodes.keys()
         changed = [name for name in names if before.node(name) != self._around.node(name)]

@@ -27,15 +27,11 @@ def _has_workers(node: NodeSeen, budgets: Budgets) -> bool:
 
 def is_braked(nodes: Iterable[NodeSeen], budgets: Budgets) -> bool:
     """Whether most workers fell silent together, but for those of nodes that the operator calls dead."""
-    return in_doubt(_silences(nodes), budgets)
-
-
-def may_wake(nodes: Iterable[NodeSeen], budgets: Budgets) -> bool:
-    """Whether a worker is silent that the brake still counts: of a fleet that wakes, not all are heard at once."""
-    longest = budgets.brake_ms + budgets.guess_ms
-    return any(budgets.suspect_ms < silence < longest for silence in _silences(nodes))
-
-
-def _silences(nodes: Iterable[NodeSeen]) -> list[int]:
     counted = [worker for node in nodes if node.flag != DEAD for worker in node.workers]
-    return [worker.silent_ms for worker in counted]
+    return in_doubt([worker.silent_ms for worker in counted], budgets)
+
+
+def unheard(nodes: Iterable[NodeSeen], budgets: Budgets) -> set[str]:
+    """The workers that are silent for so long that the brake counts them as silent."""
+    workers = [worker for node in nodes for worker in node.workers]
+    return {worker.name for worker in workers if worker.silent_ms > budgets.suspect_ms}

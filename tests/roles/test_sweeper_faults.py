@@ -236,6 +236,24 @@ def test_whoever_wakes_last_of_a_fleet_that_stood_still_is_not_judged(fleet):
     assert [shown(fleet, key)[0] for key in keys] == ["running"] * 3
 
 
+def test_nor_are_the_jobs_of_those_who_all_beat_for_themselves_but_not_yet_for_their_jobs(fleet):
+    fleet.workers_of("node-a", count=4)
+    sweeper = attentive(fleet)
+    keys = running(fleet, "1", "2", "3")
+    wait(fleet, GUESS)
+    assert settle(sweeper) == 0
+    fleet.beat()
+    assert settle(sweeper) == 0
+    fleet.see(*keys)
+    wait(fleet, GUESS - 1)
+    fleet.beat()
+    assert settle(sweeper) == 0
+    fleet.see(keys[0])
+    wait(fleet, 1)
+    assert settle(sweeper) == 2
+    assert [shown(fleet, key)[0] for key in keys] == ["running", "failed~", "failed~"]
+
+
 def test_it_says_once_that_it_waits_and_once_that_it_does_no_more(fleet, caplog):
     fleet.workers_of("node-a", count=4)
     sweeper = attentive(fleet)
