@@ -1,9 +1,9 @@
 """Judges whom nobody hears of any more: guesses, requeues, gives up, takes back; and clears away what is left in RQ.
 
 One sweeper leads, others stand by. What it knows of the jobs tells it only when to look; each is read anew before it
-is judged, and each word names what was read. It judges nobody while it may be itself who is deaf: after it took
-office, after a call that failed or was slow, and after the server began anew it listens for one whole budget first;
-nor while most of a fleet is silent together.
+is judged, and each word names what was read. It judges nobody while it may be itself who is deaf: it listens for one
+whole budget first, after it took office, after a call that failed or was slow, after the server began anew, and after
+its clock was set; nor does it judge while most of a fleet is silent together.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ class Sweeper:
         self._watcher: Watcher | None = None
         self._around = Around(now=0, term=0, budgets=self._budgets)
         self._server = ""
+        self._ahead_ms = 0.0  # Redis's clock before ours
         self._is_braked = False
         self._unheard: set[str] = set()
         self._clearing = Clearing(self._view, self._handoff, self._complain)
@@ -128,6 +129,7 @@ class Sweeper:
     def _turn(self, watcher: Watcher, begun: float) -> int:
         is_whole = self._follow(watcher)
         self._around = replace(self._around, now=self._store.clock.now())
+        self._look_at_clock()
         self._look_at_server()
         self._look_at_fleet()
         self._look_at_promises(watcher)
@@ -158,6 +160,13 @@ class Sweeper:
             if not watcher.is_behind:
                 return True
         return False
+
+    def _look_at_clock(self) -> None:
+        """Redis's clock goes like ours, unless it was set or the machine slept: then no beat tells its age."""
+        ahead_ms = self._around.now - self._here() * 1000
+        if abs(ahead_ms - self._ahead_ms) > self._budgets.suspect_ms:
+            self._listen()
+        self._ahead_ms = ahead_ms
 
     def _look_at_server(self) -> None:
         server = run_id(self._store.client)

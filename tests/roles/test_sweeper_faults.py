@@ -181,6 +181,25 @@ def test_damage_in_rq_holds_up_nobody_who_is_to_be_judged(fleet, caplog):
     assert caplog.text.count("something stays in RQ that is over") == 1
 
 
+@pytest.mark.parametrize("by_ms", [2 * (BRAKE + GUESS), GUESS])
+def test_where_redis_clock_was_set_or_the_machine_slept_it_listens_first(fleet, by_ms):
+    """Each process notices it at its own time: until then it stamps its beats by the old one."""
+    fleet.workers_of("node-a", count=2)
+    awake = {"ahead_ms": 0}
+    sweeper = attentive(fleet, here=lambda: (fleet.clock.ahead_ms - awake["ahead_ms"]) / 1000)
+    [key] = running(fleet, "7")
+    settle(sweeper)
+    awake["ahead_ms"] = by_ms
+    wait(fleet, by_ms)
+    assert settle(sweeper) == 0
+    wait(fleet, GUESS - 1)
+    assert settle(sweeper) == 0
+    assert shown(fleet, key) == ("running", 1, "node-a")
+    wait(fleet, 1)
+    assert settle(sweeper) == 1
+    assert shown(fleet, key)[0] == "failed~"
+
+
 # --- a fleet that is silent together ----------------------------------------------------------------------------
 
 
