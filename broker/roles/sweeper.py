@@ -81,6 +81,7 @@ class Sweeper:
         try:
             if not self._lead.hold():
                 return 0
+            self._nodes.check_heard()  # else the silence is Redis's: once it is over, it listens first
             if self._lead.term != self._around.term:
                 self._begin_term()
             return self._turn(self._watcher or self._open_watcher(), begun)

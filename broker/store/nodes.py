@@ -96,6 +96,11 @@ class Nodes:
             pipe.zremrangebyscore(self._keys.workers, 0, now - SILENCE_MS_MAX)
             pipe.execute()
 
+    def check_heard(self) -> None:
+        """Raises Unavailable where Redis would take no beat: it is full, or its disk is. Changes nothing."""
+        with redis_errors():
+            self._client.zadd(self._keys.nodes, {"": 0}, xx=True)
+
     def leave(self, worker_name: str) -> None:
         """The worker ends in good order: it is forgotten at once."""
         with redis_errors(), self._client.pipeline(transaction=False) as pipe:

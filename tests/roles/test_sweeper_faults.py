@@ -181,6 +181,30 @@ def test_damage_in_rq_holds_up_nobody_who_is_to_be_judged(fleet, caplog):
     assert caplog.text.count("something stays in RQ that is over") == 1
 
 
+@pytest.mark.parametrize("silent_ms", [SUSPECT, GUESS, 3 * GUESS])
+def test_after_a_full_redis_it_listens_from_when_there_is_room(fleet, silent_ms):
+    """While it takes no write it takes no beat, and workers beat anew only some moments later."""
+    fleet.workers_of("node-a", count=2)
+    sweeper = attentive(fleet)
+    [key] = running(fleet, "7")
+    settle(sweeper)
+    fleet.store.client.config_set("maxmemory", 1)
+    try:
+        for _ in range(3):
+            wait(fleet, silent_ms // 3)
+            with pytest.raises(Unavailable):
+                sweeper.step()
+    finally:
+        fleet.store.client.config_set("maxmemory", 0)
+    assert settle(sweeper) == 0
+    wait(fleet, GUESS - 1)
+    assert settle(sweeper) == 0
+    assert shown(fleet, key) == ("running", 1, "node-a")
+    wait(fleet, 1)
+    assert settle(sweeper) == 1
+    assert shown(fleet, key)[0] == "failed~"
+
+
 @pytest.mark.parametrize("by_ms", [2 * (BRAKE + GUESS), GUESS])
 def test_where_redis_clock_was_set_or_the_machine_slept_it_listens_first(fleet, by_ms):
     """Each process notices it at its own time: until then it stamps its beats by the old one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.errors import Invalid
+from broker.errors import Invalid, Unavailable
 from broker.store.nodes import SILENCE_MS_MAX, Nodes, WorkerInfo
 from tests.clock import StillClock
 
@@ -62,6 +62,26 @@ def test_a_beat_is_one_round_trip(store, nodes):
     store.client.execute_command = None
     nodes.beat(worker())
     assert len(sent) == 1
+
+
+@pytest.mark.parametrize("beating", [False, True])
+def test_whether_beats_are_taken_is_asked_without_a_trace(store, nodes, beating):
+    if beating:
+        nodes.beat(worker())
+    before = _dump(store)
+    nodes.check_heard()
+    assert _dump(store) == before
+    store.client.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(Unavailable, match="maxmemory"):
+            nodes.check_heard()
+    finally:
+        store.client.config_set("maxmemory", 0)
+
+
+def _dump(store):
+    ours = store.client.scan_iter(f"{store.keys.namespace}:*")
+    return {name: store.client.dump(name) for name in ours}
 
 
 def test_what_a_worker_says_expires(store, nodes):
