@@ -14,7 +14,7 @@ from tests.chaos.crowd import ORIGINS, Crowd
 from tests.chaos.run import row
 
 #: So many jobs live at a time.
-GROUP = 250
+GROUP = 125
 #: One job in so many comes again after its removal, in a new generation: that one stays.
 AGAIN_EACH = 10
 WHEN = ("before", "between", "after", "beside")
@@ -27,10 +27,10 @@ def removals(run):
         fates = [make_fate(run.chance, stack.broker, number) for number in range(run.count)]
         middle = None
         for begun in range(0, run.count, GROUP):
-            live_through(crowd, stack.broker, fates[begun : begun + GROUP])
-            if begun >= run.count // 2 and middle is None:
+            if middle is None and begun * 2 >= run.count - GROUP:
                 middle = stack.broker.watch()
                 middle.snapshot()
+            live_through(crowd, stack.broker, fates[begun : begun + GROUP])
         early.stop()
         late = stack.broker.watch()
         entries = sum(in_order(stack.broker, origin) for origin in stack.broker.origins())
