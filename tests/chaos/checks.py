@@ -76,7 +76,8 @@ def lists_agree(stack, *watchers):
             told = {key: projection(record) for key, record in broker.replay(origin).items()}
             assert told == here, f"the log of {origin} tells another list: {_differing(told, here)}"
         for watcher in watchers:
-            until(lambda watcher=watcher: not watcher.changes(0), 30)
+            # Once a second it looks for new origins.
+            until(lambda w=watcher, o=origin: not w.changes(0) and o in w.cursor, 30)
             held = {k: projection(r) for k, r in watcher.records.items() if k.origin == origin}
             assert held == here, (
                 f"a watcher of {origin} holds another list: {_differing(held, here)}"
