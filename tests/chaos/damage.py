@@ -53,6 +53,7 @@ def damage(run):
                 what = damages[turn]
                 seconds[what.partition(" of ")[0]].append(harm.do(what))
                 run.pause(0.2, 1)
+            run.pause(1.5, 2)
             crowd.end()
             return (
                 healed(stack, crowd, harm)

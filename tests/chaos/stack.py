@@ -200,9 +200,9 @@ class Stack:
 
         def records():
             found = dict(zip(keys, self.broker.view.get_many(keys), strict=True))
-            return all(record is None or record.ended for record in found.values()) and found
+            return all(record is None or record.ended for record in found.values()) and [found]
 
-        return until(records, seconds, every=0.1)
+        return until(records, seconds, every=0.1)[0]
 
 
 def family(pid):
