@@ -48,7 +48,7 @@ def kill_redis_always(run):
             return whole(stack, crowd)
 
 
-@row("kill-redis-everysec", long=50, short=3)
+@row("kill-redis-everysec", long=50, short=2)
 def kill_redis_everysec(run):
     """A power cut under load, synced each second: what is lost is counted and told, and all goes on from what is left.
 
