@@ -28,7 +28,7 @@ def kill_workers(run):
         for _ in run.turns("kills"):
             hunt.total += JOBS
             hunt.work(run.chance.uniform(0, 0.8))
-            hunt.rally()
+            hunt.rally(missing=hunt.slots)
             hunt.strike()
         until(lambda: hunt.feed() >= hunt.total, 900)
         records = all_hold(stack, hunt.keys, watcher)
@@ -87,10 +87,10 @@ class Hunt:
             self.feed()
             time.sleep(0.02)
 
-    def rally(self):
-        """Wait until most of the fleet beats: were most of it silent together, nobody would be judged."""
-        most = 2 * self.slots * len(NODES) / 3
-        until(lambda: len(self.stack.beating()) >= most, 60)
+    def rally(self, missing):
+        """Wait until all but so many workers beat: were most of them silent together, nobody would be judged."""
+        fleet = self.slots * len(NODES)
+        until(lambda: self.feed() and len(self.stack.beating()) >= fleet - missing, 90)
 
     # --- damage ---------------------------------------------------------------------------------
 
@@ -127,6 +127,7 @@ class Hunt:
 
     def kill_supervisor(self):
         """Its workers die with it (by the kernel's hand), and their horses with them: none is left behind."""
+        self.rally(missing=1)
         node = self.chance.choice(NODES)
         supervisor = self.supervisors[node]
         pids, workers = family(supervisor.pid), self.stack.slots(supervisor)
@@ -168,6 +169,13 @@ class Hunt:
             "killed": dict(self.counts.most_common()),
             "poison": len(poison),
             "at work": len(found),
+            "braked": sum(
+                process.log.read_text().count("fell silent together")
+                for process in self.stack.processes
+            ),
         } | delays.told()
-        delays.hold(part)
+        try:
+            delays.hold(part)
+        except AssertionError as late:
+            raise AssertionError(f"{late}; {told}") from None
         return told
