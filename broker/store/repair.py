@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 
-from broker.errors import Refused
+from broker.errors import Gone, Refused
 from broker.rules import audit
 from broker.rules.audit import Finding
 from broker.rules.bounds import Bounds
@@ -19,6 +19,7 @@ from broker.store.connection import redis_errors
 from broker.store.groups import Groups
 from broker.store.keys import aside
 from broker.store.lease import fence, raise_number
+from broker.store.meanwhile import Meanwhile
 from broker.store.nodes import Nodes
 from broker.store.store import Store
 from broker.store.typed import ASIDE_MS_MAX, set_aside
@@ -34,6 +35,8 @@ class Mender:
     def __init__(self, store: Store, bounds: Bounds | None = None) -> None:
         #: Origins of which readers may hold a list that was damaged when they read it: `settle` them at last.
         self.unsettled: set[str] = set()
+        #: What the log told since the look whose findings are mended now.
+        self._meanwhile: Meanwhile | None = None
         self._store = store
         self._groups = Groups(store)
         self._nodes = Nodes(store)
@@ -109,7 +112,21 @@ class Mender:
         )
         return self._view.apply([event])[0].outcome in (APPLIED, DUPLICATE)
 
+    def _silent_until(self, finding: Finding) -> str | None:
+        """Up to where the log is silent about it since it was found; None where it spoke, or nobody can tell."""
+        found = (finding.origin, finding.rev)
+        try:
+            if self._meanwhile is None or (self._meanwhile.origin, self._meanwhile.begin) != found:
+                self._meanwhile = Meanwhile(self._store, *found)
+            return self._meanwhile.silent_until(finding.job)
+        except Gone:
+            self._meanwhile = None
+            return None
+
     def _repair(self, finding: Finding, term: int) -> bool:
+        rev = self._silent_until(finding)
+        if rev is None:
+            return False
         books = self._store.keys.of(finding.origin)
         job = books.of_job(finding.job).job
         word = finding.word if finding.what == audit.RESTORE else None
@@ -121,7 +138,7 @@ class Mender:
             self._store.clock.now(),
             term,
             finding.job,
-            finding.rev,
+            rev,
             finding.seen,
             "1" if finding.damaged else "",
             word.rev if word else "",

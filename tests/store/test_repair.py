@@ -403,15 +403,6 @@ def test_nor_after_a_flush(shop, mender):
     assert kept(shop) == before
 
 
-@pytest.mark.parametrize("count", [1_000, 1_001])
-def test_it_is_left_where_the_log_went_on_for_longer_than_one_step_reads(shop, mender, count):
-    lose_record(shop)
-    [finding] = shop.audit()
-    for n in range(count):
-        shop.report("busy", seq=n + 1, node=f"n{n}")
-    assert mender.mend(finding, TERM) == (count == 1_000)
-
-
 def test_a_beat_is_no_move(shop, mender):
     edit_record(shop, "live")
     [finding] = shop.audit()
