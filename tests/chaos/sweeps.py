@@ -51,7 +51,6 @@ class World(Fleet):
         self.clock.ahead_ms = 3_600_000
         self.chance = run.chance
         self.budgets = Budgets()
-        self.seconds = 0.0
         self.keys = []
         self.workers_of(NODE, count=2)
         self.sweeper, self.other = self.new_sweeper(), self.new_sweeper()
@@ -60,7 +59,9 @@ class World(Fleet):
     def new_sweeper(self):
         store = Store.from_url(self.store.url, self.store.keys.namespace)
         store.clock = self.clock
-        return Sweeper(store, budgets=self.budgets, fleet_ms=0, here=lambda: self.seconds)
+        return Sweeper(
+            store, budgets=self.budgets, fleet_ms=0, here=lambda: self.clock.ahead_ms / 1000
+        )
 
     def close(self):
         for sweeper in (self.sweeper, self.other):
@@ -73,7 +74,7 @@ class World(Fleet):
         sweeper._lead.doubt()
         settle(sweeper)
         assert sweeper._lead.term
-        self.seconds += self.budgets.guess_ms / 1000
+        self.pass_ms(self.budgets.guess_ms)
 
     def pass_ms(self, ms):
         """Workers beat on, whatever becomes of their jobs."""

@@ -57,6 +57,8 @@ class Roles:
     def __init__(self, fleet):
         self.fleet = fleet
         self.seconds = 0.0
+        # The log's own times are Redis's: let none of them be later than what this clock says.
+        fleet.clock.ahead_ms = 60_000
         self.made = []
         fleet.workers_of("node-a", count=2)
 
@@ -81,17 +83,18 @@ class Roles:
         if role == "janitor":
             fleet.report_many(range(5), origin=origin)
             return lambda: fleet.log(origin)
+        silent_ms = 6_000 if role == "sweeper" else 0
+        fleet.clock.ahead_ms -= silent_ms
         key = fleet.submit(7, origin=origin)
         if role == "sweeper":
             fleet.say(Place(key=key, node="node-a", rev=fleet.view.get(key).rev, term=1))
             fleet.start(key)
-            fleet.clock.ahead_ms += 6_000
-        else:
-            fleet.beat()
+        fleet.clock.ahead_ms += silent_ms
+        fleet.beat()
         return lambda: fleet.view.get(key)
 
     def silence(self):
-        """Long enough for a guess, and for a sweeper to listen."""
+        """Long enough for a sweeper to have listened."""
         self.fleet.clock.ahead_ms += 6_000
         self.seconds += 6.0
 
