@@ -111,7 +111,8 @@ def _tell(error: Exception, name: str) -> int:
 
         traceback.print_exception(error)
     usage = getattr(error, "format_message", None)  # typer's own: a wrong option or argument
-    code, line = (USAGE, f"{usage()} (broker {name} --help)") if usage else judge(error)
+    said = " ".join(usage().split()) if usage else ""  # a list of choices comes in lines of its own
+    code, line = (USAGE, f"{said} (broker {name} --help)") if usage else judge(error)
     if line:
         print(f"broker: {safe(line.strip())}", file=sys.stderr)
     return code

@@ -32,6 +32,11 @@ class TestHelp:
         assert f"broker {name}" in ran.out
         assert "--help" in ran.out
 
+    def test_says_which_verbs_there_are_in_one_line(self, command):
+        ran = command("node")
+        assert (ran.code, ran.out) == (2, "")
+        assert "Choose from: drain, resume, dead, remove (broker node --help)\n" in ran.err
+
     def test_knows_no_other(self, command):
         ran = command("shwo")
         assert (ran.code, ran.out, ran.err) == (
