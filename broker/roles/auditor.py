@@ -105,8 +105,7 @@ class Auditor:
             self._tell_repairs()
             return done
         except Deposed:
-            log.warning("another %s leads now: this one stands by", ROLE)
-            self._lead.doubt()
+            self._lead.lose()
             self._begin_anew()
             return 0
 
@@ -137,6 +136,7 @@ class Auditor:
                 with suppress(Damaged):
                     self._lead.raise_term(origin)
         self._term = self._lead.term
+        log.info("leads as %s, term %d", ROLE, self._term)
 
     # --- one turn -------------------------------------------------------------------------------------------------
 

@@ -82,7 +82,7 @@ class Dispatcher:
                 self._begin_term(office)
             return self._turn(office)
         except Deposed:
-            log.warning("another %s leads now: this one stands by", ROLE)
+            self._lead.lose()
             self._leave_office()
             return 0
         except BaseException:

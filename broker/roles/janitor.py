@@ -72,8 +72,7 @@ class Janitor:
                 self._begin_term()
             return self._turn()
         except Deposed:
-            log.warning("another %s leads now: this one stands by", ROLE)
-            self._lead.doubt()
+            self._lead.lose()
             return 0
 
     def close(self) -> None:
@@ -89,6 +88,7 @@ class Janitor:
             with suppress(Damaged):  # told when something is to go there
                 self._lead.raise_term(origin)
         self._term = self._lead.term
+        log.info("leads as %s, term %d", ROLE, self._term)
 
     def _turn(self) -> int:
         if not self._round and not self._begin_round():

@@ -6,6 +6,7 @@ knows nothing of what the role does.
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import socket
@@ -13,6 +14,9 @@ import time
 
 from broker.store.lease import Lease, raise_term
 from broker.store.store import Store
+
+
+log = logging.getLogger(__name__)
 
 
 class Deposed(Exception):
@@ -31,6 +35,7 @@ class Lead:
         self._renew_seconds = ttl_ms / 3000
         self._renew_at = 0.0
         self._raised: set[str] = set()
+        self._led = False  # and nobody was told yet that it does no longer
 
     def hold(self) -> int:
         """Take the lead, or renew it when that is due: its term, 0 while another one leads."""
@@ -41,6 +46,10 @@ class Lead:
                 self.term = term
                 self._raised.clear()
             self._renew_at = now + self._renew_seconds
+            if term:
+                self._led = True
+            else:
+                self._tell_lost()
         return self.term
 
     def raise_term(self, origin: str) -> None:
@@ -55,11 +64,22 @@ class Lead:
             raise_term(self._store, origin, self._role, self.term)
             self._raised.add(origin)
 
+    def lose(self) -> None:
+        """A later leader wrote: say so, and ask before anything else is done."""
+        self._tell_lost()
+        self.doubt()
+
+    def _tell_lost(self) -> None:
+        if self._led:
+            log.warning("another %s leads now: this one stands by", self._role)
+        self._led = False
+
     def doubt(self) -> None:
-        """Something went wrong, or a later leader wrote: ask before anything else is done."""
+        """Something went wrong: ask before anything else is done."""
         self.term, self._renew_at = 0, 0.0
 
     def release(self) -> None:
         """Give the lead to another one at once. Raises Unavailable; the lease runs out by itself then."""
         self.doubt()
+        self._led = False
         self._lease.release()

@@ -86,7 +86,7 @@ class Sweeper:
                 self._begin_term()
             return self._turn(self._watcher or self._open_watcher(), begun)
         except Deposed:
-            log.warning("another %s leads now: this one stands by", ROLE)
+            self._lead.lose()
             self._stand_by()
             return 0
         except BaseException:

@@ -67,6 +67,8 @@ class Roles:
             return self.fleet.dispatcher()
         if role == "janitor":
             return self.fleet.janitor(log_max=2)
+        if role == "auditor":
+            return self.fleet.auditor()
         store = Store.from_url(self.fleet.store.url, self.fleet.store.keys.namespace)
         store.clock = self.fleet.clock
         self.made.append(Sweeper(store, budgets=Budgets(), fleet_ms=0, here=lambda: self.seconds))
@@ -162,3 +164,23 @@ def test_who_was_frozen_after_it_held_the_lead_writes_nothing_at_an_origin_born_
     assert look() == before
     assert f"another {role} leads now" in caplog.text
     assert not frozen._lead.term
+
+
+@pytest.mark.parametrize("role", [*ROLES, "auditor"])
+def test_who_leads_says_so_once_and_who_lost_the_lead_too(fleet, roles, role, caplog):
+    """It finds so where it asks: the lease ran out while Redis did not answer, say."""
+    caplog.set_level("INFO")
+    leader, heir = roles.new(role), roles.new(role)
+    settle(leader)
+    term = leader._lead.term
+    for _ in range(2):
+        heir.step()
+    assert f"leads as {role}, term {term}" in caplog.text
+    assert caplog.text.count(f"leads as {role}") == 1
+    assert "leads now" not in caplog.text
+    lead_now(fleet, role, heir)
+    for _ in range(3):
+        leader._lead.doubt()
+        leader.step()
+    assert caplog.text.count(f"another {role} leads now: this one stands by") == 1
+    assert caplog.text.count(f"leads as {role}") == 2
