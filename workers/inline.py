@@ -33,7 +33,7 @@ class InlineWorker(Worker):
     """Runs each job in its own process."""
 
     def _make_pulse(self) -> Pulse:
-        return InlinePulse(self.post.broker_of_beats(), self._info())
+        return InlinePulse(self.post.broker_of_beats(), self._info(), self.outage)
 
     def fork_work_horse(self, job: Job, queue: Queue) -> None:
         """No fork: the job runs here and now."""

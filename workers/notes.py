@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import rq
@@ -22,14 +23,23 @@ from rq.results import Result
 from rq.utils import now
 from rq.worker import WorkerStatus
 
+from workers.outage import Outage
+
 log = logging.getLogger("workers")
 
+#: What cannot be done where Redis takes no notes.
+_NOTE = "keep RQ's notes"
 #: How long RQ's notes on an ended attempt are tried to be thrown away.
 FORGET_SECONDS_MAX = 10.0
 
 
 class NotingWorker(rq.Worker):
     """An RQ worker whose notes may fail."""
+
+    @cached_property
+    def outage(self) -> Outage:
+        """The one story of this process."""
+        return Outage(self.name)
 
     def subscribe(self) -> None:
         """No command channel: one thread and one connection less in every slot."""
@@ -50,18 +60,21 @@ class NotingWorker(rq.Worker):
     @contextmanager
     def noting(self) -> Iterator[None]:
         """Around what RQ only notes: a failure is told, and changes nothing."""
+        begun = time.monotonic()
         try:
             yield
+            self.outage.taken(_NOTE)
         except StopRequested:
             raise
         except Exception as failed:  # noqa: BLE001 - see above
-            log.warning("worker %s: RQ's notes: %s", self.name, failed)
+            self.outage.met(_NOTE, begun, failed)
 
     def forget(self, job: Job, queue: Queue) -> None:
         """Throw away all that RQ knows of the attempt."""
         deadline = time.monotonic() + FORGET_SECONDS_MAX
         executions = list(self.executions.values())
         while True:
+            begun = time.monotonic()
             try:
                 with self.connection.pipeline() as pipe:
                     # All of them: whoever died between the move and its first note left one too.
@@ -75,10 +88,12 @@ class NotingWorker(rq.Worker):
                     )
                     pipe.execute()
                 self.executions.clear()
+                self.outage.taken(_NOTE)
                 return
             except Exception as failed:  # noqa: BLE001 - only notes
+                self.outage.met(_NOTE, begun, failed)
                 if time.monotonic() > deadline or self._stop_requested:
-                    log.warning("worker %s: RQ's notes on %r stay: %s", self.name, job.id, failed)
+                    log.info("worker %s: RQ's notes on %r stay: %s", self.name, job.id, failed)
                     return
                 time.sleep(0.5)
 

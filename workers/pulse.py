@@ -18,12 +18,15 @@ from typing import Any
 
 from broker import Broker, BrokerError, Holder, Key, WorkerInfo
 from workers.line import Line, Phase, Wish
+from workers.outage import Outage
 from workers.system import kill_group, undisturbed
 
 log = logging.getLogger("workers")
 
 #: How often a horse is looked after where the system can only look by reaping.
 REAP_SECONDS = 0.05
+#: What cannot be done where Redis takes no beats.
+_BEAT = "beat"
 
 
 class Watch:
@@ -133,9 +136,12 @@ class Watch:
 
 
 class Pulse:
-    """The beats of one worker. Give it a `Broker` of its own: connections are not shared with the job's side."""
+    """The beats of one worker. Give it a `Broker` of its own: connections are not shared with the job's side.
 
-    def __init__(self, broker: Broker, info: WorkerInfo) -> None:
+    `outage` is the process's one.
+    """
+
+    def __init__(self, broker: Broker, info: WorkerInfo, outage: Outage) -> None:
         self.broker = broker
         self.info = info
         self._seconds = broker.config.budgets.beat_ms / 1000
@@ -143,7 +149,7 @@ class Pulse:
         self._still = threading.Lock()
         self._wake = threading.Event()
         self._ended = False
-        self._away = False
+        self._outage = outage
         self._thread: threading.Thread | None = None
 
     def new_line(self) -> Line:
@@ -208,9 +214,7 @@ class Pulse:
     def _beat(self) -> None:
         self.broker.beat(self.info)
         self._beat_for_job()
-        if self._away:
-            self._away = False
-            log.info("worker %s: it beats again", self.info.name)
+        self._outage.taken(_BEAT)
 
     def _beat_for_job(self) -> None:
         watch = self._watch
@@ -227,11 +231,10 @@ class Pulse:
 
     def _guarded(self, act: Callable[[], None]) -> None:
         """A failed beat must not end the beats."""
+        begun = time.monotonic()
         try:
             act()
         except BrokerError as failed:
-            if not self._away:
-                self._away = True
-                log.warning("worker %s: cannot beat: %s", self.info.name, failed)
+            self._outage.met(_BEAT, begun, failed)
         except Exception:
             log.exception("worker %s: a beat failed", self.info.name)

@@ -87,7 +87,7 @@ class Worker(NotingWorker):
             self.pulse = self._make_pulse()
 
     def _make_pulse(self) -> Pulse:
-        return Pulse(self.post.broker_of_beats(), self._info())
+        return Pulse(self.post.broker_of_beats(), self._info(), self.outage)
 
     def _info(self) -> WorkerInfo:
         born = time.time_ns() // 1_000_000
@@ -131,6 +131,7 @@ class Worker(NotingWorker):
         """The next hand-off, by RQ's reliable move; None when asked to stop (or, in a burst, when there is none)."""
         [queue] = self.queues
         self.set_state(WorkerStatus.IDLE)
+        what = f"ask for work in {queue.key}"
         idle_since = noted_at = time.monotonic()
         while not self._stop_requested:
             if time.monotonic() - noted_at > WORKER_TTL_SECONDS / 4:
@@ -138,12 +139,15 @@ class Worker(NotingWorker):
                 self.heartbeat()
             if max_idle_time is not None and time.monotonic() - idle_since >= max_idle_time:
                 return None
+            begun = time.monotonic()
             try:
                 found = self._take(queue, None if timeout is None else DEQUEUE_SECONDS)
             except Exception as failed:  # noqa: BLE001 - whatever it is: without Redis there is nothing to do
-                log.warning("worker %s: cannot ask for work: %s", self.name, failed)
+                self.outage.met(what, begun, failed)
+                noted_at = float("-inf")  # what RQ knew of us may be lost with it
                 time.sleep(1.0)
                 continue
+            self.outage.taken(what)
             if found:
                 return found, queue
             if timeout is None:

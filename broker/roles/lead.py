@@ -15,7 +15,6 @@ import time
 from broker.store.lease import Lease, raise_term
 from broker.store.store import Store
 
-
 log = logging.getLogger(__name__)
 
 

@@ -157,7 +157,7 @@ def test_the_thread_of_the_pulse_takes_no_signal_off_the_main_thread():
             masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, []))
 
     config = SimpleNamespace(budgets=SimpleNamespace(beat_ms=1_000))
-    pulse = Masked(SimpleNamespace(config=config), None)
+    pulse = Masked(SimpleNamespace(config=config), None, None)
     pulse.start()
     pulse.stop()
     assert masks[0] >= {signal.SIGALRM, signal.SIGTERM, signal.SIGINT}

@@ -7,9 +7,11 @@ import time
 
 import pytest
 
+from broker.errors import Unavailable
 from broker.store.connection import connect
 from broker.store.server import find_server
 from tests.workers.fleet import Fleet, until
+from workers.outage import Outage
 
 AWAY_SECONDS = 7
 
@@ -105,6 +107,56 @@ def test_a_worker_without_work_waits_for_redis(server, fleet):
     assert worker.poll() is None
 
 
+@pytest.mark.parametrize("options", [[], ["--inline"]])
+def test_each_process_tells_one_story_of_an_outage(server, fleet, options):
+    """Its beats, its asking for work and RQ's notes fail together; the beats of an inline one come from a child."""
+    worker = fleet.worker("echo", *options)
+    processes = 2 if options else 1
+    for outage in (1, 2):
+        server.away(4)
+        until(lambda: worker.log.read_text().count("well again") >= outage * processes)  # noqa: B023
+        assert fleet.run("echo", outage).state == "completed"
+    said = worker.log.read_text()
+    assert said.count("warning") == 2 * 2 * processes, said
+    assert said.count("trying on") == said.count("well again") == 2 * processes
+
+
+class TestOutage:
+    """Kinds of calls, in the order in which they end."""
+
+    @pytest.fixture
+    def outage(self, caplog):
+        return Outage("w")
+
+    def test_it_is_over_when_each_kind_that_failed_was_taken(self, outage, caplog):
+        for what in ("beat", "ask", "beat", "ask"):
+            outage.met(what, time.monotonic(), Unavailable("away"))
+        outage.taken("beat")
+        assert told(caplog) == ["worker w: cannot beat: away; trying on"]
+        outage.taken("ask")
+        assert len(told(caplog)) == 2
+        assert "well again after" in told(caplog)[1]
+
+    def test_what_fails_for_good_beside_others_is_told_once(self, outage, caplog):
+        for _ in range(9):
+            outage.met("ask", time.monotonic(), Unavailable("not allowed"))
+            outage.taken("beat")
+        assert len(told(caplog)) == 1
+
+    def test_a_call_that_began_in_it_and_fails_late_is_no_new_one(self, outage, caplog):
+        begun = time.monotonic()
+        outage.met("beat", begun, Unavailable("away"))
+        outage.taken("beat")
+        outage.met("ask", begun, Unavailable("away"))
+        assert len(told(caplog)) == 2
+        outage.met("ask", time.monotonic(), Unavailable("away again"))
+        assert "away again" in told(caplog)[2]
+
+
+def told(caplog):
+    return [record.getMessage() for record in caplog.records]
+
+
 def test_a_timeout_is_enforced_while_redis_is_away(server, fleet, tmp_path):
     mark = tmp_path / "pid"
     fleet.worker("stubborn")
@@ -132,4 +184,4 @@ def test_the_end_of_a_job_is_told_when_what_stood_in_its_way_is_mended(fleet, tm
     assert worker.poll() is None
     until(lambda: not fleet.leftovers())
     [said] = [path.read_text() for path in tmp_path.glob("log-*")]
-    assert said.count("cannot beat") == said.count("it beats again") == (damaged == "job")
+    assert said.count("cannot beat") == said.count("all is well again") == (damaged == "job")
