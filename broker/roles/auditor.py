@@ -166,14 +166,17 @@ class Auditor:
                 raise piece
             self._complain(f"a part of what is kept cannot be looked through: {piece}")
             self._keys_due = 0.0
+        aside = []
         for finding in piece if isinstance(piece, list) else ():
             self._tally[finding.kind] += 1
             if finding.what == NOTHING:
                 self._tell("found", finding)
             elif finding.what == SET_ASIDE:
-                self._findings.appendleft(finding)  # the others may stand on it
+                aside.append(finding)
             else:
                 self._findings.append(finding)
+        # First what others stand on; of an origin's, meta comes before `ids`: it tells readers that this one is gone.
+        self._findings.extendleft(reversed(aside))
         return piece is not None
 
     def _end_round(self) -> None:
@@ -195,7 +198,7 @@ class Auditor:
             return
         if sum(tally.values()):
             log.warning("a round over %d origins: %s", self._inspection.origins, dict(tally))
-        self._mender.unsettled |= self._later
+        self._mender.unsettled |= self._later | self._inspection.mending.keys()
         self._later.clear()
         self._round, self._round_due = None, self._begun + self._round_seconds
         self._tally, self._told = Counter(), 0
@@ -238,7 +241,9 @@ class Auditor:
         """Behind the last repair: have those who listed what was damaged list it anew."""
         for origin in sorted(self._mender.unsettled):
             try:
-                self._mender.settle(origin, self._lead.term)
+                mark = self._inspection.mending.get(origin, "")
+                self._mender.settle(origin, self._lead.term, mark)
+                self._inspection.mending.pop(origin, None)
             except Refused:
                 raise Deposed from None
             except Damaged as error:

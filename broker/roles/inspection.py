@@ -15,6 +15,7 @@ from broker.store.audit import Audit
 from broker.store.beats import Beats
 from broker.store.groups import Groups
 from broker.store.lease import fence
+from broker.store.scan import mending
 from broker.store.store import Store
 from broker.store.strays import Strays
 from broker.store.typed import find_unreadable, find_wrong, fleet_keys, said_keys
@@ -34,6 +35,8 @@ class Inspection:
     def __init__(self, store: Store, budgets: Budgets, leftovers: Leftovers) -> None:
         #: How many origins the newest round has looked through so far.
         self.origins = 0
+        #: Those of them whose `ids` was being made anew when its look began, and since when.
+        self.mending: dict[str, str] = {}
         self._store = store
         self._budgets = budgets
         self._view = View(store)
@@ -47,6 +50,7 @@ class Inspection:
     def of_everything(self) -> Pieces:
         """One round: all keys of the namespace, the workers, the books of each origin known by then, RQ's notes."""
         self.origins = 0
+        self.mending.clear()
         strays = Strays(self._store)
         yield from _guarded(strays.walk())
         yield from _guarded(Beats(self._store, strays.telling).walk())
@@ -71,10 +75,13 @@ class Inspection:
 
     def _through_books(self, origin: str, also: Sequence[str]) -> Pieces:
         fence(self._store, origin)
+        mark = mending(self._store, origin)
         audit = Audit(self._store, origin, self._budgets, also)
         while not audit.step():
             yield []
         self.origins += 1
+        if mark:
+            self.mending[origin] = mark
         yield audit.findings
 
 

@@ -154,7 +154,7 @@ class OriginKeys:
 
     @property
     def meta(self) -> str:
-        """Hash: epoch, floor, rev (the last), horizon, turned_at (of `seen`), stale_after, term:<role>."""
+        """Hash: epoch, floor, rev (the last), horizon, turned_at (of `seen`), stale_after, mending, term:<role>."""
         return f"{self.prefix}:meta"
 
     @property

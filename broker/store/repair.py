@@ -17,10 +17,11 @@ from broker.rules.key import Key
 from broker.rules.verdict import APPLIED, DUPLICATE
 from broker.store.connection import redis_errors
 from broker.store.groups import Groups
-from broker.store.keys import aside
+from broker.store.keys import OriginKeys, aside
 from broker.store.lease import fence, raise_number
 from broker.store.meanwhile import Meanwhile
 from broker.store.nodes import Nodes
+from broker.store.scan import MENDING
 from broker.store.store import Store
 from broker.store.typed import ASIDE_MS_MAX, set_aside
 from broker.store.view import View
@@ -60,14 +61,17 @@ class Mender:
                 return self._repair(finding, term)
         return False
 
-    def settle(self, origin: str, term: int) -> None:
+    def settle(self, origin: str, term: int, mark: str = "") -> None:
         """Have every reader list the origin anew, now that it is mended. No group loses its place.
+
+        `mark` is what `mending` said when the origin was looked through: from now on it may be listed again.
 
         Raises Refused("stale_term"), Unavailable, Damaged.
         """
         books = self._store.keys.of(origin)
         keys = [books.log, books.meta, *map(books.sub, self._groups.names())]
-        self._check(self._store.scripts.run("renew", keys, [secrets.token_hex(8), term]), origin)
+        args: list[str | int] = [secrets.token_hex(8), term, mark]
+        self._check(self._store.scripts.run("renew", keys, args), origin)
         self.unsettled.discard(origin)
 
     def _set_aside(self, finding: Finding) -> bool:
@@ -77,11 +81,20 @@ class Mender:
         if finding.key == books.gone:
             # Before there are none: what was removed must not come back, whoever tells of it.
             raise_number(self._store, finding.origin, "horizon", now)
+        if finding.key == books.ids:
+            raise_number(self._store, finding.origin, MENDING, now)
         is_done = set_aside(self._store, finding.key, anyway=finding.damaged)
         if is_done and finding.key == books.meta:
+            # First, for readers see another log now, and list by what there is.
+            if not self._is_listed(books):
+                raise_number(self._store, finding.origin, MENDING, now)
             raise_number(self._store, finding.origin, "horizon", now)
             fence(self._store, finding.origin)
         return is_done
+
+    def _is_listed(self, books: OriginKeys) -> bool:
+        with redis_errors():
+            return self._store.client.type(books.ids) == b"zset"
 
     def _forget(self, finding: Finding) -> bool:
         """Drop both halves of a worker; one that lives says all of it anew with its next beat."""

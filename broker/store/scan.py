@@ -2,6 +2,8 @@
 
 Paged with ZSCAN: every member that is there from beginning to end comes at least once, whatever comes and goes.
 (Paging by rank, which is faster, skips one for each that leaves a page already read.)
+
+Where `ids` was set aside, meta says so until it is whole again: whoever lists meanwhile is told, and gets no part.
 """
 
 from __future__ import annotations
@@ -12,26 +14,32 @@ from typing import cast
 
 import redis
 
+from broker.errors import Damaged
 from broker.rules.key import Key
 from broker.rules.record import Record
 from broker.store.connection import redis_errors
-from broker.store.decode import read_keys, read_record
+from broker.store.decode import read_keys, read_record, read_text
 from broker.store.log import REV
 from broker.store.store import Store
 
 #: About how many records a page holds: one call of some milliseconds.
 PAGE = 500
+#: The field of an origin's meta that says since when (epoch ms) its `ids` is being made anew.
+MENDING = "mending"
 
 _log = logging.getLogger(__name__)
 
 
 def scan(store: Store, origin: str) -> Iterator[dict[Key, Record]]:
-    """Page by page, every record of an origin. Raises Unavailable, and Damaged where `ids` is of a wrong type.
+    """Page by page, every record of an origin.
+
+    Raises Unavailable, and Damaged where `ids` is of a wrong type, or is being made anew.
 
     A job whose hash cannot be read is passed over with a warning: one damaged job must not hide all others.
     """
     keys = store.keys.of(origin)
     cursor = 0
+    _check_whole(store, origin)
     while True:
         with redis_errors():
             cursor, found = store.client.zscan(keys.ids, cursor, count=PAGE)
@@ -42,9 +50,26 @@ def scan(store: Store, origin: str) -> Iterator[dict[Key, Record]]:
                 pipe.hgetall(keys.of_job(key.job).job)
             replies = pipe.execute(raise_on_error=False)
             page = dict(_records(named, replies))
+        if cursor == 0:
+            _check_whole(store, origin)
         yield page
         if cursor == 0:
             return
+
+
+def mending(store: Store, origin: str) -> str:
+    """Since when the origin's `ids` is being made anew; empty where it is whole, or meta cannot be read."""
+    with redis_errors(), store.client.pipeline(transaction=False) as pipe:
+        pipe.hget(store.keys.of(origin).meta, MENDING)
+        [found] = pipe.execute(raise_on_error=False)
+    if isinstance(found, redis.RedisError) and "WRONGTYPE" not in str(found):
+        raise found
+    return read_text(found) if isinstance(found, bytes) else ""
+
+
+def _check_whole(store: Store, origin: str) -> None:
+    if mending(store, origin):
+        raise Damaged(f"the list of {origin} is being mended: it is not whole yet")
 
 
 def _records(named: list[Key], replies: list[object]) -> Iterator[tuple[Key, Record]]:

@@ -16,12 +16,13 @@ from broker.store.decode import read_text
 from broker.store.keys import aside
 from broker.store.lease import LED_ROLES
 from broker.store.log import REV
+from broker.store.scan import MENDING
 from broker.store.store import Store
 
 #: How long what was set aside is kept, in milliseconds (24 h).
 ASIDE_MS_MAX = 86_400_000
 #: What an origin's meta holds, beside terms and texts.
-_PLACES, _NUMBERS = ("floor", "rev"), ("horizon", "turned_at", "stale_after")
+_PLACES, _NUMBERS = ("floor", "rev"), ("horizon", "turned_at", "stale_after", MENDING)
 _NUMBER = re.compile(r"[0-9]{1,15}\Z")
 #: How Redis calls the type of what is not there.
 _NOTHING = b"none"

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from broker.errors import Gone
+from broker.errors import Damaged, Gone
 from broker.roles.loop import Loop
 from broker.rules.event import Remove, RemovePair, Report
 from broker.rules.key import Key
@@ -79,6 +79,7 @@ def assert_all_work(fleet, auditor):
 OF_FLEET = [*FLEET_TYPES, *[f"{what}:{role}" for role in LED_ROLES for what in ("leader", "term")],
             "node:n1", "worker:n1-echo-0"]  # fmt: skip
 OF_ORIGIN = [*ORIGIN_TYPES, "sub:mail", "parked:mail"]
+LISTS = ["ids", "live", "done", "ready", "delayed"]
 
 
 @pytest.mark.parametrize("what", OF_FLEET)
@@ -375,3 +376,58 @@ def test_while_a_key_is_damaged_no_role_spins_and_afterwards_all_go_on(town, wha
         role._lead.doubt()
         step_until(role, lambda role=role: role._lead.term)
     assert_all_work(town, auditor)
+
+
+# --- what readers see meanwhile ---------------------------------------------------------------------------------------
+
+
+def told_meanwhile(watcher, auditor):
+    """What a watcher is told after each single step of two rounds, and whether it met damage on the way."""
+    changes, is_refused, rounds = [], False, []
+    tell = auditor._audited.tell
+    auditor._audited.tell = lambda seen: (tell(seen), rounds.append(seen))
+    while len(rounds) < 2 or auditor.step():
+        auditor.step()
+        watcher._look_at = 0.0
+        try:
+            changes += watcher.changes(0)
+        except Damaged:
+            is_refused = True
+    return changes, is_refused
+
+
+@pytest.mark.parametrize("broken", [["meta", *LISTS], ["meta", "ids"], [*LISTS, "floor of meta"]])
+def test_while_meta_and_the_lists_are_made_anew_no_reader_takes_the_origin_for_empty(town, broken):
+    before = records(town)
+    auditor = town.auditor()
+    go_round(auditor)
+    books = town.store.keys.of(ORIGIN)
+    with Watcher(town.store, [ORIGIN]) as watcher:
+        watcher.snapshot()
+        for what in broken:
+            if what == "floor of meta":
+                town.store.client.hset(books.meta, "floor", "x")
+            else:
+                break_key(town, f"{books.prefix}:{what}")
+        changes, is_refused = told_meanwhile(watcher, auditor)
+        assert changes == []
+        assert is_refused
+        assert watcher.changes(0) == []  # and now it is whole
+        assert logged(watcher.records) == logged(before)
+    assert not town.store.client.hexists(books.meta, "mending")
+    assert logged(records(town)) == logged(before)
+
+
+def test_a_list_that_is_made_anew_is_refused_until_it_is_whole_also_where_the_auditor_died(town):
+    before = records(town)
+    first = town.auditor()
+    go_round(first)
+    books = town.store.keys.of(ORIGIN)
+    break_key(town, books.ids)
+    step_until(first, lambda: town.store.client.exists(aside(books.ids)))
+    with pytest.raises(Damaged, match="being mended"):
+        records(town)
+    first.close()
+    heir = town.auditor()
+    rounds_until_well(heir)
+    assert logged(records(town)) == logged(before)

@@ -1,9 +1,9 @@
 --- Raises a number in an origin's meta that must never fall: a role's term, so that every lower one is refused (what a
--- new leader does before its first write), or the horizon.
+-- new leader does before its first write), the horizon, or the time since which nobody is to list by `ids`.
 -- KEYS
---   meta    hash: epoch floor rev horizon turned_at term:<role>
+--   meta    hash: epoch floor rev horizon turned_at mending term:<role>
 -- ARGV
---   field   term:<role>, horizon
+--   field   term:<role>, horizon, mending
 --   value   the new one
 -- RETURNS
 --   the highest value known, as text: that one, unless a higher one stood
