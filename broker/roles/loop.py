@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Callable
 
-from broker.errors import Unavailable
+from broker.errors import BrokerError, Unavailable
 
 #: Pause after the first failure and the longest one, in seconds: at most 20 tries a second, at least one each 2 s.
 PAUSE_SECONDS_MIN = 0.05
@@ -96,7 +96,11 @@ class _Trouble:
             return
         place = _place(error)
         if now - self._told.get(place, -REPEAT_SECONDS) >= REPEAT_SECONDS:
-            log.error("%s failed, trying on: %s", self._name, error, exc_info=error)
+            # What was raised on purpose says what is wrong; where a bug was met, only the trace does.
+            is_bug = not isinstance(error, BrokerError)
+            log.error(
+                "%s failed, trying on: %s", self._name, error, exc_info=error if is_bug else None
+            )
             self._told[place] = now
             self._told_since = self._told_since or now
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import redis
 from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
@@ -36,11 +38,36 @@ _NOT_NOW = (
     "CLUSTERDOWN", "TRYAGAIN", "UNKILLABLE",
 )  # fmt: skip
 
+#: How Redis begins its answer where a key is of a wrong type, and what then happens.
+WRONG_TYPE = "WRONGTYPE"
+SET_ASIDE_SOON = f"({WRONG_TYPE}); the auditor sets such a key aside within seconds"
+#: How redis-py names a pipeline's command before the answer; our client names a single one alike.
+_COMMANDED = re.compile(
+    r"Command (?:# \d+ )?\((.*)\) (?:of pipeline )?caused error: (.*)", re.DOTALL
+)
+
+
+class _Client(redis.Redis):
+    """One whose errors name the command that met a key of a wrong type: Redis's answer does not name the key."""
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        try:
+            return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+        except redis.ResponseError as answer:
+            if str(answer).startswith(WRONG_TYPE):
+                command = " ".join(_word(word) for word in args)
+                answer.args = (f"Command ({command:.100}) caused error: {answer}",)
+            raise
+
+
+def _word(part: object) -> str:
+    return part.decode(errors="replace") if isinstance(part, bytes) else str(part)
+
 
 def connect(url: str) -> redis.Redis:
     """A client. Does not talk to the server yet; raises Misconfigured for a bad url."""
     try:
-        return redis.Redis.from_url(
+        return _Client.from_url(
             url,
             decode_responses=False,
             socket_connect_timeout=CONNECT_SECONDS_MAX,
@@ -70,12 +97,20 @@ def redis_errors() -> Iterator[None]:
     except _NOT_NOW_CLASSES as answer:
         raise Unavailable(f"Redis does not take the call: {_line(answer)}") from answer
     except redis.ResponseError as answer:
-        text = _line(answer)
+        command, text = _parted(_line(answer))
         if text.startswith(_NOT_NOW) or any(f"-{word}" in text for word in _NOT_NOW):
             raise Unavailable(f"Redis does not take the call: {text}") from answer
-        raise Damaged(f"Redis answered: {text}") from answer
+        if command and text.startswith(WRONG_TYPE):
+            raise Damaged(f"{command} met a key of a wrong type {SET_ASIDE_SOON}") from answer
+        raise Damaged(f"Redis answered{command and f' to {command}'}: {text}") from answer
     except redis.RedisError as other:
         raise Unavailable(f"Redis: {_line(other)}") from other
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """The command, if it is known, and what Redis answered to it."""
+    found = _COMMANDED.match(text)
+    return (found[1], found[2]) if found else ("", text)
 
 
 def _line(error: Exception) -> str:

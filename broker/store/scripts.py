@@ -29,8 +29,12 @@ from typing import Any
 import redis
 from redis.commands.core import Script
 
-from broker.store.connection import redis_errors
+from broker.errors import BrokerError, Damaged
+from broker.store.connection import SET_ASIDE_SOON, WRONG_TYPE, redis_errors
+from broker.store.keys import Keys
 
+#: How Redis calls the type of what is not there.
+NO_TYPE = "none"
 FOLDER = Path(__file__).parent / "lua"
 
 _INCLUDE = re.compile(r'^--- @include "(\w+)"$', re.MULTILINE)
@@ -93,10 +97,11 @@ def _contract(text: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, .
 
 
 class Scripts:
-    """The scripts on one client."""
+    """The scripts on one client, for the keys of one namespace."""
 
-    def __init__(self, client: redis.Redis) -> None:
+    def __init__(self, client: redis.Redis, keys: Keys) -> None:
         self._client = client
+        self._keys = keys
         self._ready: dict[str, Script] = {}
 
     def run(self, name: str, keys: Sequence[str], args: Sequence[str | int | bytes]) -> Any:
@@ -105,5 +110,30 @@ class Scripts:
         script.check(len(keys), len(args))
         if name not in self._ready:
             self._ready[name] = self._client.register_script(script.text)
-        with redis_errors():
-            return self._ready[name](keys=keys, args=args)
+        try:
+            with redis_errors():
+                return self._ready[name](keys=keys, args=args)
+        except Damaged as error:
+            # Redis names the line of the script, and not the key.
+            text = self._wrong(keys) if WRONG_TYPE in str(error) else ""
+            raise Damaged(text or f"{name}.lua: {error}") from error
+
+    def _wrong(self, keys: Sequence[str]) -> str:
+        """Which of the keys is of a wrong type; empty where none is any more, or Redis does not say."""
+        try:
+            types = types_of(self._client, keys)
+        except BrokerError:
+            return ""
+        for name, found in zip(keys, types, strict=True):
+            named = self._keys.read(name)
+            if named and found not in (NO_TYPE, named.type):
+                return f"{name} is a {found}, not a {named.type} {SET_ASIDE_SOON}"
+        return ""
+
+
+def types_of(client: redis.Redis, names: Sequence[str]) -> list[str]:
+    """What Redis calls the type of each key, in one call. Raises Unavailable."""
+    with redis_errors(), client.pipeline(transaction=False) as pipe:
+        for name in names:
+            pipe.type(name)
+        return [raw.decode() for raw in pipe.execute()]

@@ -18,7 +18,7 @@ class Store:
         self.client = client
         self.url = url
         self.keys = Keys(namespace)
-        self.scripts = Scripts(client)
+        self.scripts = Scripts(client, self.keys)
         self.clock = Clock(client)
 
     @classmethod

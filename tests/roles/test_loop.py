@@ -110,11 +110,19 @@ def test_after_a_success_the_first_pause_is_short_again():
 
 
 def test_any_other_error_is_told_with_its_trace_once_a_minute(caplog):
+    Role([*[KeyError(f"key {n}") for n in range(4)], 0]).run(pace_seconds=0)
+
+    errors = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert [record.getMessage() for record in errors] == ["role failed, trying on: 'key 0'"]
+    assert errors[0].exc_info
+
+
+def test_what_was_raised_on_purpose_is_one_line(caplog):
     Role([*[Damaged(f"key {n}") for n in range(4)], 0]).run(pace_seconds=0)
 
     errors = [record for record in caplog.records if record.levelname == "ERROR"]
     assert [record.getMessage() for record in errors] == ["role failed, trying on: key 0"]
-    assert errors[0].exc_info
+    assert not errors[0].exc_info
 
 
 def test_an_error_between_successes_is_not_told_each_time(caplog):

@@ -11,6 +11,8 @@ from broker.errors import Damaged
 from broker.rules import event as events
 from broker.rules.record import PROJECTION
 from broker.store import scripts
+from broker.store.connection import redis_errors
+from broker.store.keys import Keys
 from broker.store.scripts import Scripts, source
 
 
@@ -28,7 +30,7 @@ def test_the_header_names_keys_and_arguments():
 @pytest.mark.parametrize("keys, args", [(0, 3), (2, 3), (1, 2), (1, 4)])
 def test_a_call_of_another_arity_is_a_programmers_error(keys, args):
     with pytest.raises(TypeError, match=r"beat\.lua takes"):
-        Scripts(fakeredis.FakeRedis()).run("beat", ["k"] * keys, ["1"] * args)
+        Scripts(fakeredis.FakeRedis(), Keys()).run("beat", ["k"] * keys, ["1"] * args)
 
 
 def test_an_open_end_takes_any_number():
@@ -64,8 +66,31 @@ def test_a_forgotten_script_is_loaded_again(store):
 def test_what_redis_answers_is_told_in_our_words(store):
     key = store.keys.of("desk").of_job("ollama//7").job
     store.client.set(key, "no hash")
-    with pytest.raises(Damaged, match="WRONGTYPE"):
+    with pytest.raises(Damaged) as damaged:
         store.scripts.run("beat", [key], [1, 1, "h"])
+    said = "(WRONGTYPE); the auditor sets such a key aside within seconds"
+    assert str(damaged.value) == f"{key} is a string, not a hash {said}"
+
+
+def test_a_command_that_met_a_key_of_a_wrong_type_is_named_with_it(store):
+    """Whether it came alone or among others: Redis's own answer names no key."""
+    log = store.keys.of("desk").log
+    store.client.set(log, "no stream")
+    named = rf"XLEN {re.escape(log)} met a key of a wrong type"
+    with pytest.raises(Damaged, match=named), redis_errors():
+        store.client.xlen(log)
+    with redis_errors(), store.client.pipeline(transaction=False) as pipe:
+        pipe.ping()
+        pipe.xlen(log)
+        with pytest.raises(Damaged, match=named), redis_errors():
+            pipe.execute()
+
+
+def test_a_script_that_fails_otherwise_is_named(store):
+    meta = store.keys.of("desk").meta
+    store.client.hset(meta, "term:x", "1")
+    with pytest.raises(Damaged, match=r"^raise\.lua: Redis answered"):
+        store.scripts.run("raise", [meta], ["term:x", "no number"])
 
 
 @pytest.mark.parametrize("kind", events.EVENTS)
