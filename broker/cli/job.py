@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from broker.cli.output import Format, ago, instant, print_object
+from broker.rules.record import SUBMITTED
+from broker.rules.state import QUEUED, RUNNING
 from broker.text import to_json
 
 _TIMES = ("created_at", "placed_at", "started_at", "completed_at", "due", "guessed_at", "last_seen")
@@ -23,13 +25,28 @@ def shown_state(job: dict[str, Any]) -> str:
     return str(job["state"]) + ("~" if job["inferred"] else "?" if job.get("suspect") else "")
 
 
+def error_of(job: dict[str, Any]) -> str:
+    """What went wrong. On a job that runs, or waits again, the record keeps the word on the last try: not its own."""
+    said = job["error"] or job["reason"]
+    if not said or not is_live(job):
+        return str(said or "")
+    return f"last try: {said}" if job["state"] == QUEUED else ""
+
+
+def is_live(job: dict[str, Any]) -> bool:
+    """Whether it is one of ours that goes on, and no guess: nothing that went wrong is its current try's."""
+    return job["kind"] == SUBMITTED and job["state"] in (QUEUED, RUNNING)
+
+
 def _lines(job: dict[str, Any]) -> Iterator[tuple[str, object]]:
     yield "key", job["key"]
     yield "state", shown_state(job)
     for name, value in job.items():
         if name in ("key", "state", *_LEFT_OUT):
             continue
-        if name in _TIMES:
+        if name in ("error", "reason") and is_live(job):
+            yield name, error_of(job) if name == "error" else None
+        elif name in _TIMES:
             yield name, f"{instant(value)} ({ago(value)})" if value else None
         elif name == "timeout":
             yield name, f"{value / 1000:g} s" if value else None

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from broker.cli.job import shown_state
+from broker.cli.job import error_of, shown_state
 from broker.cli.options import (
     EngineOption,
     FormatOption,
@@ -51,7 +51,7 @@ COLUMNS: Columns = (
     (Column("TOOK", 5, right=True), _took),
     (Column("TRIES", 4, right=True), _tries),
     (Column("MODEL", 6, least=8), lambda job: job["model"] or "-"),
-    (Column("ERROR", 3, least=12), lambda job: job["error"] or job["reason"] or "-"),
+    (Column("ERROR", 3, least=12), lambda job: error_of(job) or "-"),
 )
 
 

@@ -5,21 +5,39 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from broker.cli.job import shown_state
+from broker.cli.job import is_live, shown_state
 from broker.cli.options import FormatOption, KeyArgument
 from broker.cli.output import Format, ago, instant, print_fields
 from broker.cli.session import broker
+from broker.errors import NotFound
+from broker.rules.phrases import holders_lost
+from broker.rules.state import RUNNING
 from broker.text import safe, to_json
+
+#: A whole key, and how many slashes one has.
+KEY = "origin/engine/run/id"
+WHOLE = KEY.count("/")
 
 
 def why(key: KeyArgument, output: FormatOption = Format.table) -> None:
-    """What decided a job's state, which events were refused and by which rule, and what would change it."""
+    """What decided a job's state, which attempts were given up and which events refused, and what would change it."""
     with broker() as here:
-        found = here.why(key).to_json()
+        try:
+            found = here.why(key).to_json()
+        except NotFound as none:
+            if key.count("/") == WHOLE:
+                raise
+            raise NotFound(f"{none}; whether it was removed, its whole key tells: {KEY}") from None
     if output is not Format.table:
         print(to_json(found, indent=2 if output is Format.json else None))
         return
     print_fields(_facts(found))
+    if found["given_up"] or found["untold"]:
+        print("\nattempts that were given up, the newest first")
+        for attempt in found["given_up"]:
+            print(f"  {safe(_given_up(attempt))}")
+        if found["untold"]:
+            print(f"  {_untold(found['untold'])}")
     if found["refused"]:
         print("\nrefused, the newest first")
         for refusal in found["refused"]:
@@ -47,18 +65,45 @@ def _facts(found: dict[str, Any]) -> Iterator[tuple[str, object]]:
         )
     yield "decided by", f"{deciding['rule']}, said by {deciding['by'] or 'nobody named'}"
     yield "rev", f"{deciding['rev']} ({instant(deciding['at'])}, {ago(deciding['at'])})"
-    yield "reason", job["reason"]
-    yield "error", job["error"]
+    if job["kind"] == "submitted" and (job["inferred"] or job["rule"] == "lost"):
+        # A sweep always words it so, also where only the worker fell silent.
+        yield "reason", None if job["inferred"] else job["reason"]
+        yield "error", f"{job['error']} (what fell silent: see below)"
+    elif not is_live(job):
+        yield "reason", job["reason"]
+        yield "error", job["error"]
+    elif said := job["error"] or job["reason"]:
+        last = job["tries"] - (job["state"] == RUNNING)
+        yield "last try", f"try {last} ended: {said}"
     yield "node", job["node"]
     yield "desired", job["desired"]
     if job["kind"] == "submitted":
         yield "attempt", f"{job['attempt']} (rises whenever one is given up)"
-        deaths = f", {job['deaths']} holders died" if job["deaths"] else ""
+        deaths = f", {holders_lost(job['deaths'])}" if job["deaths"] else ""
         once = ", at most once" if job["at_most_once"] else ""
         yield "tries", f"{job['tries']} of {job['attempts']}{deaths}{once}"
     else:
         yield "seq", job["seq"] or "none: its origin does not number"
         yield "last seen", f"{instant(job['last_seen'])} ({ago(job['last_seen'])})"
+
+
+def _given_up(attempt: dict[str, Any]) -> str:
+    where = f" on {attempt['node']}" if attempt["node"] else ""
+    said = f"attempt {attempt['attempt']}{where}"
+    if attempt["event"] == "finish":
+        return f"{said} ended at {instant(attempt['at'])}: {attempt['rule']}, {attempt['error'] or 'no error told'}"
+    worker = f" {attempt['worker']}" if attempt["worker"] else ""
+    why = (
+        f", its worker{worker} spoke of it no more"
+        if attempt["event"] in ("requeue", "lost")
+        else ""
+    )
+    return f"{said} was given up at {instant(attempt['at'])}: {attempt['rule']}{why}"
+
+
+def _untold(count: int) -> str:
+    which = "attempt 1" if count == 1 else f"attempts 1 to {count}"
+    return f"the log no longer tells of {which}, or not near enough"
 
 
 def _refusal(refusal: dict[str, Any]) -> str:

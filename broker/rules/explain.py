@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from broker.rules.attempt import DEATHS_MAX
 from broker.rules.key import Key
 from broker.rules.liveness import Budgets
+from broker.rules.phrases import NAMES_MAX, capital, holders_lost, names, seconds, when
 from broker.rules.record import REPORTED, Record
 from broker.rules.state import CANCELLED, COMPLETED, QUEUED, REMOVE, RUN
 from broker.rules.sweep import NEVER, Around, Standing, due_at, is_watched
@@ -25,7 +25,9 @@ class Surroundings:
     suspect: bool = False  #: whether it is shown as `running?`
     offering: frozenset[str] = frozenset()  #: nodes with a living worker for its engine
     nodes: Mapping[str, Standing] = field(default_factory=dict)  #: how each stands
-    free: int | None = None  #: slots of its engine that nothing holds, where that is known
+    free: Mapping[str, int] | None = None  #: slots of its engine that nothing holds, by node
+    beating: frozenset[str] = frozenset()  #: nodes that beat just now
+    heard: int = 0  #: the last beat of its worker, whatever that beat spoke of; 0 = none is known
     models: dict[str, frozenset[str]] = field(default_factory=dict)  #: of nodes that tell theirs
     tombstone: int = 0  #: the newest generation that was removed, 0 = none known
     horizon: int = 0  #: of its origin: up to there nothing that is not known is taken, 0 = all is
@@ -51,7 +53,7 @@ def what_next(key: Key, record: Record | None, around: Surroundings) -> list[str
         return _absent(around)
     said = _of_record(key, record, around)
     if around.braked and is_watched(record) and around.judged_at(key, record) <= around.now:
-        brake = _seconds(around.budgets.brake_ms)
+        brake = seconds(around.budgets.brake_ms)
         said.append(
             f"Most workers fell silent together: until they are heard, or for {brake}, nobody is judged."
         )
@@ -88,9 +90,11 @@ def _reported(key: Key, record: Record, around: Surroundings) -> list[str]:
     said = []
     if record.inferred:
         said.append(
-            f"{_capital(record.state)} is only a guess: any word of {origin} that is not older replaces it."
+            f"{capital(record.state)} is only a guess: any word of {origin} that is not older replaces it."
         )
         said.append("Without one it stays a guess until it is pruned.")
+        said.append(f"Nobody has spoken of it since {when(record.last_seen)}.")
+        said += _offline(key, record, around)
     else:
         said.append(f"The next report of {origin}: a higher seq, or without numbers a higher rank.")
         said += _silence(key, record, around)
@@ -103,25 +107,35 @@ def _silence(key: Key, record: Record, around: Surroundings) -> list[str]:
     """What the silence about a reported job leads to."""
     at = around.judged_at(key, record)
     if at < NEVER:
-        said = [f"Without one {_from(at, around)} a sweep guesses that it failed."]
+        until = _until(at, around)
+        said = [f"Unless {key.origin} speaks of it {until}, a sweep guesses that it failed."]
     else:
         said = [
             f"{key.origin} never promised to go on speaking of it: its silence alone leads to no guess."
         ]
     if around.suspect:
         said.insert(0, f"Nobody has spoken of it since {when(record.last_seen)}, hence the doubt.")
-    gone = {record.node, key.origin} & {
-        name for name, node in around.nodes.items() if node.is_offline
-    }
-    return said + [f"Node {name} counts as offline." for name in sorted(gone)]
+    return said + _offline(key, record, around)
 
 
-def _from(at: int, around: Surroundings) -> str:
-    """From when on a sweep judges, in words."""
+def _offline(key: Key, record: Record, around: Surroundings) -> list[str]:
+    """Which of the nodes that a reported job depends on count as gone, and by what."""
+    said = []
+    for name in sorted({record.node, key.origin} & around.nodes.keys()):
+        node = around.nodes[name]
+        if node.is_offline:
+            why = f"silent since {when(node.silent_since)}" if node.silent_since else "called dead"
+            though = ", though it beats" if name in around.beating else ""
+            said.append(f"Node {name} counts as offline: {why}{though}.")
+    return said
+
+
+def _until(at: int, around: Surroundings) -> str:
+    """Up to when a word or beat keeps a sweep from judging: for sentences that begin with `unless`."""
     if at > around.now:
         return f"by {when(at)}"
     if around.braked:
-        return "once sweeps judge again"
+        return "before sweeps judge again"
     return "in the next seconds"
 
 
@@ -130,7 +144,7 @@ def _queued(key: Key, record: Record, around: Surroundings) -> list[str]:
         return _placed(key, record, around)
     if record.due > around.now:
         return [
-            f"It waits until {when(record.due)} ({_seconds(record.due - around.now)}), then for a free slot."
+            f"It waits until {when(record.due)} ({seconds(record.due - around.now)}), then for a free slot."
         ]
     return [*_place(key, record, around), "`broker cancel` ends it at once."]
 
@@ -144,22 +158,36 @@ def _place(key: Key, record: Record, around: Surroundings) -> list[str]:
     open_nodes = around.offering - around.shut
     if not open_nodes:
         return [
-            f"Every node that offers engine {key.engine} is drained or dead ({_names(around.offering)})."
+            f"Every node that offers engine {key.engine} is drained or dead ({names(around.offering)}).",
+            *_closed(record, around),
         ]
-    having = {
-        name
-        for name in open_nodes
-        if not around.models.get(name) or record.model in around.models[name]
-    }
+    having = {name for name in open_nodes if _has_model(name, record, around)}
     if record.model and not having:
         return [f"No open node that offers engine {key.engine} has the model {record.model}."]
-    if around.free is not None and around.free <= 0:
-        return [
-            f"Every slot for engine {key.engine} is taken: it is placed when one is free, by priority, then age."
-        ]
+    if around.free is not None and not any(around.free.get(name) for name in having):
+        taken = f"Every slot for engine {key.engine} on open nodes ({names(having)}) is taken"
+        said = f"{taken}: it is placed when one is free, by priority, then age."
+        return [said, *_closed(record, around)]
     return [
-        f"The dispatcher places it on a node with a free slot for engine {key.engine} ({_names(having)})."
+        f"The dispatcher places it on a node with a free slot for engine {key.engine} ({names(having)})."
     ]
+
+
+def _closed(record: Record, around: Surroundings) -> list[str]:
+    """Where slots are free that nobody may take."""
+    free = around.free or {}
+    closed = sorted(
+        name for name in around.shut if free.get(name) and _has_model(name, record, around)
+    )
+    return [
+        f"{name} has a free slot, but is {around.nodes[name].flag}: `broker node resume {name}`."
+        for name in closed[:NAMES_MAX]
+    ]
+
+
+def _has_model(name: str, record: Record, around: Surroundings) -> bool:
+    """Whether a node may have the job's model: one that tells none may have any."""
+    return not around.models.get(name) or record.model in around.models[name]
 
 
 def _placed(key: Key, record: Record, around: Surroundings) -> list[str]:
@@ -170,15 +198,15 @@ def _placed(key: Key, record: Record, around: Surroundings) -> list[str]:
         ]
     if node in around.shut:
         why = f"Node {node} is drained or dead"
-    elif due == record.placed_at:
-        why = f"Node {node} went offline"
+    elif node in around.nodes and (since := around.nodes[node].silent_since):
+        why = f"Node {node} has been silent since {when(since)}"
     else:
         why = f"No worker on {node} started it by {when(due)}"
     return [f"{why}: a sweep takes it back, and it is placed anew."]
 
 
 def _running(key: Key, record: Record, around: Surroundings) -> list[str]:
-    stop = _seconds(around.budgets.beat_ms + around.budgets.stop_ms)
+    stop = seconds(around.budgets.beat_ms + around.budgets.stop_ms)
     said = []
     if record.desired != RUN:
         after = ", then it is removed" if record.desired == REMOVE else ""
@@ -189,25 +217,39 @@ def _running(key: Key, record: Record, around: Surroundings) -> list[str]:
             said.append(f"It may run until {when(record.started_at + record.timeout)} (timeout).")
         said.append("`broker cancel` asks it to stop.")
     if around.suspect:
-        silence = f"Its worker has been silent since {when(record.last_seen)}"
-        until = _from(around.judged_at(key, record), around)
-        said.insert(0, f"{silence}: without a beat {until} a sweep guesses that it failed.")
+        until = _until(around.judged_at(key, record), around)
+        then = f"Unless it beats {until}, a sweep guesses that the job failed."
+        said[:0] = [_silent(record, around), then]
     return said
 
 
+def _silent(record: Record, around: Surroundings) -> str:
+    """What fell silent. A guess says only `node X went offline`, also where the node itself goes on."""
+    who = f"Its worker {record.worker} on {record.node}"
+    if around.now - around.heard <= around.budgets.suspect_ms:
+        return f"{who} beats, but has not spoken of this job since {when(record.last_seen)}."
+    said = f"{who} has been silent since {when(max(record.last_seen, around.heard))}"
+    if record.node in around.beating:
+        return f"{said}; the node itself beats."
+    if record.node in around.nodes and (since := around.nodes[record.node].silent_since):
+        return f"{said}; the whole node since {when(since)}."
+    return f"{said}."
+
+
 def _guessed(key: Key, record: Record, around: Surroundings) -> list[str]:
-    said = [f"{_capital(record.state)} is only a guess: its worker's own word replaces it."]
-    until = _from(around.judged_at(key, record), around)
+    said = [f"{capital(record.state)} is only a guess: its worker's own word replaces it."]
+    until = _until(around.judged_at(key, record), around)
     if record.last_seen > record.guessed_at:
         heard = f"It was heard of at {when(record.last_seen)}, after the guess"
-        return [*said, f"{heard}: without a further beat {until} a sweep guesses anew."]
+        return [*said, f"{heard}: unless it is again {until}, a sweep guesses anew."]
+    said.insert(0, _silent(record, around))
     against = _against_another_try(record)
     ends = CANCELLED if record.desired != RUN else "failed"
     if against:
-        said.append(f"Without one {until} it is {ends} for good: {against}.")
+        said.append(f"Unless it comes {until}, the job is {ends} for good: {against}.")
     else:
         again = f"queued again for try {record.tries + 1} of {record.attempts}"
-        said.append(f"Without one {until} it is {again}.")
+        said.append(f"Unless it comes {until}, the job is {again}.")
     return said
 
 
@@ -217,7 +259,7 @@ def _against_another_try(record: Record) -> str:
     if record.at_most_once:
         return "it may run at most once"
     if record.deaths + 1 >= DEATHS_MAX:
-        return f"{record.deaths} holders died under it already"
+        return f"{holders_lost(record.deaths)} already"
     if record.tries >= record.attempts:
         return f"all {record.attempts} tries are used"
     return ""
@@ -227,25 +269,7 @@ def _ended(key: Key, record: Record) -> list[str]:
     if record.state == COMPLETED:
         return ["Nothing: the first terminal word is final. `broker remove` takes it off the list."]
     why = {
-        "poison": f"{record.deaths} holders died under it, so it is not tried again",
-        "lost": "its worker was lost",
+        "poison": f"{holders_lost(record.deaths)}, so it is not tried again",
+        "lost": f"its worker {record.worker} on {record.node} was lost, last heard of at {when(record.last_seen)}",
     }.get(record.reason, "the first terminal word is final")
     return [f"Nothing: {why}. `broker retry {key}` hands it in again as a new job."]
-
-
-def when(ms: int) -> str:
-    """An instant for people, UTC."""
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def _seconds(ms: int) -> str:
-    return f"{max(ms, 0) / 1000:.0f} s"
-
-
-def _names(names: frozenset[str] | set[str]) -> str:
-    some = sorted(names)
-    return ", ".join(some[:5]) + (", ..." if len(some) > 5 else "")
-
-
-def _capital(word: str) -> str:
-    return word[:1].upper() + word[1:]

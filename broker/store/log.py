@@ -84,7 +84,8 @@ class Log:
         self._keys = store.keys.of(origin)
         # A client of its own on the same connections: redis-py's dict of each entry would only be taken apart again.
         self._client = redis.Redis(connection_pool=store.client.connection_pool)
-        self._client.set_response_callback("XRANGE", lambda reply, **_: reply)
+        for command in ("XRANGE", "XREVRANGE"):
+            self._client.set_response_callback(command, lambda reply, **_: reply)
 
     @property
     def key(self) -> str:
@@ -107,6 +108,12 @@ class Log:
         calls `read_on`.
         """
         return self._decode(self._range(start, count))
+
+    def read_back(self, until: str, start: str, count: int = CHUNK_MAX) -> list[Entry]:
+        """The entries from the rev `until` back to the rev `start`, newest first; at most `count`."""
+        with redis_errors():
+            raw = self._client.xrevrange(self._keys.log, until, start, count=count)
+        return self._decode(cast("list[Raw]", raw))
 
     def entries(self, until: str | None = None) -> Iterator[Entry]:
         """Every entry from the oldest on, up to and including the rev `until`, or to where the log ends meanwhile."""

@@ -143,7 +143,9 @@ class TestShowAndWhy:
         broker.beat(WorkerInfo("w", "nas", "echo", pid=1, started_at=1))
         assert "a free slot for engine echo (nas)" in command.ok("why", key).out
         broker.beat(WorkerInfo("w", "nas", "echo", pid=1, started_at=1, job="desk/echo//1"))
-        assert "Every slot for engine echo is taken" in command.ok("why", key).out
+        assert (
+            "Every slot for engine echo on open nodes (nas) is taken" in command.ok("why", key).out
+        )
         command.ok("node", "drain", "nas")
         assert "drained or dead (nas)" in command.ok("why", key).out
 
