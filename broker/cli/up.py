@@ -87,7 +87,7 @@ def up(
                 while not stop.event.wait(LOOK_SECONDS):
                     children.look()
                     if words := redis.last_words:
-                        raise Exit(ERROR, f"the private Redis ended by itself: {words}")
+                        raise Exit(ERROR, f"the private Redis {words}")
                 if failed:
                     raise failed[0]
                 typer.echo("broker up: ending; once more Ctrl-C ends the jobs in hand at once")

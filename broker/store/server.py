@@ -117,8 +117,11 @@ class PrivateRedis:
 
     @property
     def last_words(self) -> str:
-        """Why it ended by itself; empty while it runs."""
-        return self._last_words() if self._running()[0].poll() is not None else ""
+        """What became of it, to be said after its name; empty while it runs."""
+        code = self._running()[0].poll()
+        if code is not None and code < 0:  # what it said last tells nothing of that
+            return f"was killed by {signal.Signals(-code).name}"
+        return "" if code is None else f"ended by itself: {self._last_words()}"
 
     def start(self) -> str:
         """Start the server, wait until it answers, and give its URL."""

@@ -137,14 +137,22 @@ def test_up_tells_how_to_reach_it_where_commands_do_not_find_it(capsys, monkeypa
     assert "export REDIS_URL=unix:///run/x" in capsys.readouterr().out
 
 
-def test_an_up_whose_redis_ends_says_so_and_ends(machine):
+@pytest.mark.parametrize(
+    "order, said",
+    [
+        (signal.SIGKILL, "the private Redis was killed by SIGKILL"),
+        (signal.SIGTERM, "the private Redis ended by itself: "),
+    ],
+)
+def test_an_up_whose_redis_ends_says_how_and_ends(machine, order, said):
     up = machine.up("--engine", "echo", nodes=1)
     with machine.broker() as broker:
         pid = broker.store.client.info("server")["process_id"]
-    os.kill(pid, signal.SIGKILL)
+    os.kill(pid, order)
 
     assert up.wait(30) == 1
-    assert "the private Redis ended by itself" in up.log.read_text()
+    [last] = [line for line in up.log.read_text().splitlines() if line.startswith("broker: ")]
+    assert last.startswith(f"broker: {said}")
     until(lambda: not machine.left())
 
 
