@@ -45,6 +45,12 @@ def test_entries_are_read_after_a_rev_or_up_to_one(desk, log):
     assert revs(log.entries(b)) == [a, b]
 
 
+def test_entries_are_read_back_from_one_to_another_newest_first(desk, log):
+    _, b, c, d = desk.report_many("abcd")
+    assert revs(log.read_back(c, b)) == [c, b]
+    assert revs(log.read_back(d, BEGIN, count=2)) == [d, c]
+
+
 def test_all_entries_are_read_across_pages(desk, log, monkeypatch):
     monkeypatch.setattr("broker.store.log.CHUNK_MAX", 7)
     told = [rev for at in range(0, 30, 10) for rev in desk.report_many(range(at, at + 10))]
