@@ -12,6 +12,7 @@ from broker.checkup import ERROR, OK, WARNING, Finding
 from broker.errors import Damaged
 from broker.rules import audit as books
 from broker.store.audit import Audit
+from broker.store.audited import FOUND, REPAIRS_MAX
 from broker.store.beats import Beats
 from broker.store.strays import Strays
 
@@ -26,7 +27,7 @@ REPAIRS_TOLD = 5
 
 
 #: What counts in a round: 0 in a healthy fleet.
-GAUGES = ("ghosts", "missing", "stuck", "drift", "unread")
+GAUGES = (*FOUND, "unread")
 
 #: Is told what is looked through, and how many jobs of it were looked at.
 Progress = Callable[[str, int], None]
@@ -91,15 +92,24 @@ def _auditor(catalog: Catalog) -> Iterator[Finding]:
     if not seen.at:
         yield Finding(WARNING, "auditor", "none has gone round yet: it runs in broker serve")
     elif now - seen.at > ROUND_MS_MAX:
-        yield Finding(
-            WARNING, "auditor", f"its last round ended {(now - seen.at) // 60_000} minutes ago"
-        )
+        yield Finding(WARNING, "auditor", f"its last round ended {_ago(now - seen.at)}")
     else:
         told = ", ".join(f"{name} {count}" for name, count in gauges.items())
         text = f"its newest round over {seen.origins} origins: {told}, repaired {seen.repaired}"
+        text += f"; in all rounds: found {seen.found_total}, repaired {seen.repaired_total}"
         yield Finding(WARNING if any(gauges.values()) else OK, "auditor", text)
-    for repair in catalog.repairs(REPAIRS_TOLD):
-        if now - repair.at <= REPAIRED_MS_MAX:
-            about = f"{repair.origin}/{repair.job}" if repair.job else ""
-            text = f"{(now - repair.at) // 60_000} minutes ago ({repair.what}): {repair.text}"
-            yield Finding(WARNING, "repaired", text, about)
+    kept = catalog.repairs(REPAIRS_MAX)
+    repairs = [repair for repair in kept if now - repair.at <= REPAIRED_MS_MAX]
+    for repair in repairs[:REPAIRS_TOLD]:
+        about = f"{repair.origin}/{repair.job}" if repair.job else ""
+        text = f"{_ago(now - repair.at)} ({repair.what}): {repair.text}"
+        yield Finding(WARNING, "repaired", text, about)
+    if len(repairs) > REPAIRS_TOLD:
+        many = f"{len(repairs):,}" + (" or more" if len(repairs) == REPAIRS_MAX else "")
+        text = f"{many} in the last 24 h; these are the newest {REPAIRS_TOLD}"
+        yield Finding(WARNING, "repaired", text)
+
+
+def _ago(ms: int) -> str:
+    seconds = max(0, ms) // 1000
+    return f"{seconds // 60} min ago" if seconds >= 60 else f"{seconds} s ago"

@@ -156,7 +156,7 @@ def _waiting(catalog: Catalog) -> Iterator[Finding]:
     )
     for engine, count in sorted(waiting.items()):
         yield Finding(
-            ERROR, "engine", f"{count} jobs wait for engine {engine}, which no node offers"
+            WARNING, "engine", f"{count} jobs wait for engine {engine}, which no node offers"
         )
 
 

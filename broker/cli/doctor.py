@@ -25,7 +25,10 @@ COLUMNS: Columns = (
     (Column("TOPIC"), lambda found: found["topic"]),
     (
         Column("FINDING"),
-        lambda found: ": ".join(text for text in (found["key"], found["text"]) if text),
+        # Most texts on a key of Redis name it themselves.
+        lambda found: (
+            found["text"] if found["key"] in found["text"] else f"{found['key']}: {found['text']}"
+        ),
     ),
 )
 
@@ -59,7 +62,7 @@ def _progress() -> Iterator[Callable[[str, int], None]]:
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    text = TextColumn("{task.fields[what]}, {task.completed:,} jobs", markup=False)
+    text = TextColumn("{task.fields[what]}", markup=False)
     with Progress(
         SpinnerColumn(),
         text,
@@ -69,4 +72,8 @@ def _progress() -> Iterator[Callable[[str, int], None]]:
         redirect_stdout=False,
     ) as progress:
         task = progress.add_task("", total=None, what="")
-        yield lambda what, jobs: progress.update(task, completed=jobs, what=what)
+        yield lambda what, jobs: progress.update(task, what=_looked_at(what, jobs))
+
+
+def _looked_at(what: str, jobs: int) -> str:
+    return f"{what}, {jobs:,} jobs" if jobs else what

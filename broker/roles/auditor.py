@@ -38,6 +38,8 @@ ROLE = "auditor"
 #: after that one ended: 60 s and 5 s, as long as no budget is moved.
 ROUND_BEATS = 60
 KEYS_BEATS = 5
+#: Lists that do not agree have a round begin before its time, but so many such rounds at most in the time of one.
+EARLY_ROUNDS = 3
 #: How many findings one step mends.
 REPAIRS_A_STEP = 100
 #: How many findings of one round are told one by one in the program's own log.
@@ -78,6 +80,7 @@ class Auditor:
         self._untold: deque[Repair] = deque(maxlen=REPAIRS_MAX)
         #: Origins whose readers could not be told to list anew.
         self._later: set[str] = set()
+        self._early_due = 0.0
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -146,6 +149,7 @@ class Auditor:
             self._keys = self._inspection.of_keys()
         if self._keys and not self._go_on(self._keys):
             self._keys, self._keys_due = None, here + self._keys_seconds
+            self._look_at_counts(here)
         if self._findings:
             return self._mend_some()
         if self._mender.unsettled:
@@ -156,6 +160,14 @@ class Auditor:
         if self._round and not self._go_on(self._round):
             self._end_round()
         return int(bool(self._findings))
+
+    def _look_at_counts(self, here: float) -> None:
+        """Lists that were lost lie silently: they do not wait for the next round."""
+        uneven = self._inspection.uneven
+        if uneven and self._round is None and here >= self._early_due:
+            self._early_due = here + self._round_seconds / EARLY_ROUNDS
+            self._is_urgent = True
+            log.info("the lists of %s do not agree: a round begins", ", ".join(sorted(uneven)[:3]))
 
     def _go_on(self, pieces: Pieces) -> bool:
         """Look at the next piece; False where there is none."""

@@ -13,6 +13,7 @@ from broker.rules.audit import Finding
 from broker.rules.liveness import Budgets
 from broker.store.audit import Audit
 from broker.store.beats import Beats
+from broker.store.counts import read_counts
 from broker.store.groups import Groups
 from broker.store.lease import fence
 from broker.store.scan import mending
@@ -37,6 +38,10 @@ class Inspection:
         self.origins = 0
         #: Those of them whose `ids` was being made anew when its look began, and since when.
         self.mending: dict[str, str] = {}
+        #: Origins whose lists hold, at two looks at the keys in turn, not as many jobs, or whose `ids` went since.
+        self.uneven: set[str] = set()
+        self._odd: set[str] = set()
+        self._listed: set[str] = set()
         self._store = store
         self._budgets = budgets
         self._view = View(store)
@@ -58,6 +63,7 @@ class Inspection:
         yield from _guarded(self._leftovers.look())
 
     def _through_keys(self) -> Pieces:
+        self.uneven = set()
         yield find_wrong(self._store, fleet_keys(self._store))
         names = said_keys(self._store)
         groups, origins = self._groups.names(), self._view.origins()
@@ -67,6 +73,19 @@ class Inspection:
             yield find_wrong(self._store, names[at : at + KEYS_MAX])
         for at in range(0, len(origins), KEYS_MAX):
             yield find_unreadable(self._store, origins[at : at + KEYS_MAX])
+        odd, listed, lost = set[str](), set[str](), set[str]()
+        for at in range(0, len(origins), KEYS_MAX):
+            for origin, counts in read_counts(self._store, origins[at : at + KEYS_MAX]):
+                if counts.ids:
+                    listed.add(origin)
+                elif origin in self._listed:
+                    lost.add(origin)
+                if counts.ids != counts.live + counts.done:
+                    odd.add(origin)
+            yield []
+        # Writers are at work: only what stays so is worth a round. All of `ids` may have gone with its jobs, once.
+        self.uneven = (odd & self._odd) | lost
+        self._odd, self._listed = odd, listed
 
     def _through_origins(self, strays: Strays) -> Pieces:
         for origin in self._view.origins():

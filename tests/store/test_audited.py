@@ -10,8 +10,9 @@ from broker.store.audited import REPAIRS_MAX, Audited, AuditSeen, Repair
 from broker.store.store import Store
 
 SEEN = AuditSeen(
-    at=1, took_ms=2, origins=3, unread=4, ghosts=5, missing=6, stuck=7, drift=8, repaired=9, term=10
-)
+    at=1, took_ms=2, origins=3, unread=4, ghosts=5, missing=6, stuck=7, drift=8, repaired=9, term=10,
+    found_total=26, ghosts_total=5, missing_total=6, stuck_total=7, drift_total=8, repaired_total=9,
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -33,7 +34,16 @@ def test_the_newest_round_takes_the_place_of_the_last_one(audited):
     audited.tell(SEEN)
     assert audited.seen() == SEEN
     audited.tell(AuditSeen(at=99))
-    assert audited.seen() == AuditSeen(at=99)
+    totals = {name: count for name, count in SEEN.to_json().items() if name.endswith("_total")}
+    assert audited.seen() == AuditSeen(at=99, **totals)
+    audited.tell(AuditSeen(at=100, ghosts=1, drift=2, repaired=1))
+    seen = audited.seen()
+    assert (seen.found_total, seen.ghosts_total, seen.drift_total, seen.repaired_total) == (
+        29,
+        6,
+        10,
+        10,
+    )
 
 
 def test_every_gauge_can_be_read_with_redis_cli(audited, desk_on_each):
