@@ -15,6 +15,7 @@ from broker.errors import Damaged, Misconfigured
 from broker.rules.state import QUEUED
 from broker.store.groups import GroupSeen
 from broker.store.health import Health, read
+from broker.store.standing import has_left
 
 if TYPE_CHECKING:
     from broker.catalog import Catalog
@@ -135,6 +136,8 @@ def _nodes(catalog: Catalog) -> Iterator[Finding]:
     for node in nodes:
         if node.flag:
             yield Finding(OK, "node", f"{node.name} is {node.flag}")
+        elif has_left(node, catalog.config.budgets):
+            yield Finding(OK, "node", f"{node.name} has left: its workers ended in good order")
         elif node.silent_ms > budget:
             yield Finding(
                 WARNING, "node", f"{node.name} has been silent for {node.silent_ms / 1000:.0f} s"

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker.rules.liveness import Budgets
 from broker.store.nodes import NodeSeen, WorkerSeen
+from broker.store.standing import has_left
 
 
-def node_json(node: NodeSeen, suspect_ms: int) -> dict[str, Any]:
-    """A node's JSON. A worker that was silent for longer than `suspect_ms` offers no slot."""
+def node_json(node: NodeSeen, budgets: Budgets) -> dict[str, Any]:
+    """A node's JSON. A worker that was silent for longer than `suspect_ms` offers no slot.
+
+    `suspect` is its silence, `left` that its workers said farewell before.
+    """
+    suspect_ms = budgets.suspect_ms
     engines: dict[str, dict[str, int]] = {}
     for worker in node.workers:
         if worker.silent_ms > suspect_ms:
@@ -20,6 +26,7 @@ def node_json(node: NodeSeen, suspect_ms: int) -> dict[str, Any]:
         "node": node.name,
         "flag": node.flag or None,
         "suspect": node.silent_ms > suspect_ms,
+        "left": has_left(node, budgets),
         "beaten_at": node.beaten_at or None,
         "silent_ms": node.silent_ms if node.beaten_at else None,
         "slots": sum(engine["slots"] for engine in engines.values()),

@@ -41,11 +41,13 @@ _MEANS = {
 _GO_ON, _GIVEN_UP = "left to end", "given up once their worker is silent"
 _LEFT, _DOUBTED = "left to their origin", "doubted once their origin is silent about them"
 
-_STATE_STYLES = {"up": "good", "silent": "doubt", "drained": "dim", "dead": "bad"}
+_STATE_STYLES = {"up": "good", "silent": "doubt", "left": "dim", "drained": "dim", "dead": "bad"}
 
 
 def _state(node: dict[str, Any]) -> str:
-    return str(node["flag"] or ("silent" if node["suspect"] else "up"))
+    if node["flag"]:
+        return str(node["flag"])
+    return "left" if node["left"] else "silent" if node["suspect"] else "up"
 
 
 def _slots(node: dict[str, Any]) -> str:
@@ -74,13 +76,13 @@ COLUMNS: Columns = (
 def nodes(output: FormatOption = Format.table) -> None:
     """List nodes: state, slots that are busy and there are, last beat, and the same for each engine."""
     with broker() as here:
-        budget = here.config.budgets.suspect_ms
-        shown = [node_json(seen, budget) for seen in here.nodes()]
+        budgets = here.config.budgets
+        shown = [node_json(seen, budgets) for seen in here.nodes()]
     print_list(shown, output, COLUMNS, "no nodes; broker worker starts one")
 
 
 def node(
-    verb: Annotated[Verb, typer.Argument(metavar="drain|resume|dead|remove", show_default=False)],
+    verb: Annotated[Verb, typer.Argument(metavar="VERB", show_default=False)],
     name: Annotated[str, typer.Argument(metavar="NODE", show_default=False)],
 ) -> None:
     """Say what is to become of a node.
@@ -90,8 +92,8 @@ def node(
     back).
     """
     with broker() as here:
-        budget = here.config.budgets.suspect_ms
-        seen = next((node_json(seen, budget) for seen in here.nodes() if seen.name == name), None)
+        budgets = here.config.budgets
+        seen = next((node_json(seen, budgets) for seen in here.nodes() if seen.name == name), None)
         if verb in (Verb.drain, Verb.dead):
             here.flag_node(name, "drained" if verb is Verb.drain else "dead")
         elif seen is None:

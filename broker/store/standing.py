@@ -19,6 +19,12 @@ def standings(nodes: Iterable[NodeSeen], budgets: Budgets) -> dict[str, Standing
     }
 
 
+def has_left(node: NodeSeen, budgets: Budgets) -> bool:
+    """Whether all its workers ended in good order: it is silent, and nobody is listed that fell silent with it."""
+    is_silent = node.beaten_at > 0 and node.silent_ms > budgets.suspect_ms
+    return is_silent and not _has_workers(node, budgets)
+
+
 def _has_workers(node: NodeSeen, budgets: Budgets) -> bool:
     """Whether any fell silent with the node: one that was killed long before says nothing of its end."""
     since = node.silent_ms + budgets.guess_ms

@@ -164,6 +164,19 @@ class TestNodes:
         assert (node["slots"], node["suspect"], node["engines"]) == (0, True, {})
         assert "silent" in command.ok("nodes").out
 
+    def test_a_node_whose_workers_said_farewell_has_left(self, command, broker):
+        for name in ("a", "b"):
+            worker(broker, name=name)
+        silence(broker)
+        broker.fleet.leave("a")
+        assert command.ok("nodes", "-o", "json").json[0]["left"] is False  # b was killed
+        broker.fleet.leave("b")
+        [node] = command.ok("nodes", "-o", "json").json
+        assert (node["left"], node["suspect"], node["slots"]) == (True, True, 0)
+        assert command.ok("nodes").out.splitlines()[1].split()[:2] == ["nas", "left"]
+        worker(broker)
+        assert command.ok("nodes").out.splitlines()[1].split()[:2] == ["nas", "up"]
+
     def test_no_nodes(self, command):
         assert command.ok("nodes", "-o", "json").json == []
         assert "no nodes" in command.ok("nodes").err
@@ -258,6 +271,15 @@ class TestDoctor:
             "nas has been silent" in found["text"]
             for found in command.ok("doctor", "-o", "json").json
         )
+
+    def test_a_node_that_was_stopped_in_good_order_is_fine(self, command, broker):
+        worker(broker)
+        silence(broker)
+        broker.fleet.leave("nas-echo")
+        found = command.ok("doctor", "-o", "json").json
+        assert [(found["level"], found["text"]) for found in found if found["topic"] == "node"] == [
+            ("ok", "nas has left: its workers ended in good order")
+        ]
 
     @pytest.mark.parametrize(
         "change, level, topic",
