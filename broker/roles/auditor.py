@@ -23,7 +23,7 @@ from broker.roles.handoff import Handoff
 from broker.roles.inspection import Inspection, Pieces
 from broker.roles.lead import Deposed, Lead
 from broker.roles.leftovers import Leftovers
-from broker.rules.audit import DISCARD, DRIFT, GHOST, MISSING, NOTHING, SET_ASIDE, STUCK, Finding
+from broker.rules.audit import DRIFT, GHOST, MISSING, NOTHING, SET_ASIDE, STUCK, Finding
 from broker.rules.bounds import Bounds
 from broker.rules.liveness import Budgets
 from broker.store.audited import REPAIRS_MAX, Audited, AuditSeen, Repair
@@ -231,7 +231,7 @@ class Auditor:
 
     def _mend(self, finding: Finding) -> bool:
         try:
-            if finding.what == DISCARD:
+            if self._leftovers.is_known(finding):
                 is_mended = self._leftovers.discard(finding)
             else:
                 is_mended = self._mender.mend(finding, self._lead.term)

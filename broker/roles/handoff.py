@@ -32,6 +32,14 @@ class Noted(NamedTuple):
     key: str
 
 
+class Misfit(NamedTuple):
+    """A key of one of our queues that RQ cannot read: its name, its type, the right type."""
+
+    name: str
+    found: str
+    right: str
+
+
 class Handoff:
     """RQ as a transport: one queue for each engine on each node, on a connection of its own.
 
@@ -132,10 +140,30 @@ class Handoff:
             for queue in self._our_queues():
                 clean_worker_registry(queue)
 
-    def noted(self) -> Iterator[list[Noted]]:
-        """Every attempt of ours that RQ keeps in a queue, or as taken from it: queue by queue, 1,000 of each."""
+    def noted(self) -> Iterator[list[Noted] | list[Misfit]]:
+        """Every attempt of ours that RQ keeps in a queue, or as taken from it: queue by queue, 1,000 of each.
+
+        Of a queue with keys that RQ cannot read, these keys.
+        """
         for queue in self._our_queues():
-            yield self._noted(queue)
+            yield self._misfits(queue) or self._noted(queue)
+
+    def _misfits(self, queue: Queue) -> list[Misfit]:
+        """Those of the queue's keys that are of another type than RQ expects."""
+        types = {
+            queue.key: "list",
+            queue.intermediate_queue_key: "list",
+            queue.started_job_registry.key: "zset",
+        }
+        with redis_errors(), self._client.pipeline(transaction=False) as pipe:
+            for name in types:
+                pipe.type(name)
+            found = map(read_text, pipe.execute())
+        return [
+            Misfit(name, found_type, right)
+            for (name, right), found_type in zip(types.items(), found, strict=True)
+            if found_type not in ("none", right)
+        ]
 
     def noted_by(self, worker: str, node: str, engine: str) -> list[Noted]:
         """The attempts that this worker has in hand, as RQ noted it; it forgets that two minutes after the worker."""

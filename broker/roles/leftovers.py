@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from broker.errors import Invalid
-from broker.roles.handoff import Handoff, Noted
-from broker.rules.audit import DISCARD, DRIFT, Finding
+from broker.roles.handoff import Handoff, Misfit, Noted
+from broker.rules.audit import DISCARD, DRIFT, SET_ASIDE, Finding
 from broker.rules.key import Key
 from broker.rules.liveness import Budgets
 from broker.store.store import Store
+from broker.store.typed import put_aside
 from broker.store.view import View
 
 
@@ -21,6 +22,7 @@ class Leftovers:
     """Looks at all of RQ's queues of one namespace; keeps from look to look since when each trace is one too many."""
 
     def __init__(self, store: Store, handoff: Handoff, budgets: Budgets | None = None) -> None:
+        self._store = store
         self._clock = store.clock
         self._view = View(store)
         self._handoff = handoff
@@ -30,15 +32,26 @@ class Leftovers:
         self._since: dict[Noted, int] = {}
         #: What the newest look found, by the key of its finding.
         self._left: dict[str, Noted] = {}
+        self._misfits: dict[str, Misfit] = {}
 
     def look(self) -> Iterator[list[Finding]]:
         """Queue by queue, what is left over. Raises Unavailable, Damaged."""
         before, self._since, self._left = self._since, {}, {}
+        self._misfits = {}
         for page in self._handoff.noted():
-            yield list(self._judge(page, before))
+            misfits = {found.name: found for found in page if isinstance(found, Misfit)}
+            self._misfits |= misfits
+            yield list(map(_finding_of, misfits.values()))
+            yield list(self._judge([found for found in page if isinstance(found, Noted)], before))
+
+    def is_known(self, finding: Finding) -> bool:
+        """Whether the newest look at RQ found it, so that `discard` mends it."""
+        return finding.key in self._left or finding.key in self._misfits
 
     def discard(self, finding: Finding) -> bool:
-        """Have RQ forget what the newest look found; whether there still was anything."""
+        """Have RQ forget what the newest look found, or set its key aside; whether there still was anything."""
+        if misfit := self._misfits.pop(finding.key, None):
+            return put_aside(self._store, misfit.name, misfit.right)
         noted = self._left.pop(finding.key, None)
         return noted is not None and self._handoff.discard_noted(noted)
 
@@ -61,6 +74,17 @@ class Leftovers:
                 what=DISCARD,
                 key=name,
             )
+
+
+def _finding_of(misfit: Misfit) -> Finding:
+    return Finding(
+        kind=DRIFT,
+        origin="",
+        job="",
+        text=f"{misfit.name} is a {misfit.found}, not a {misfit.right}",
+        what=SET_ASIDE,
+        key=misfit.name,
+    )
 
 
 def find_over(

@@ -102,5 +102,9 @@ def set_aside(store: Store, name: str, *, anyway: bool = False) -> bool:
     named = store.keys.read(name)
     if named is None:
         return False
-    right = "" if anyway else named.type
+    return put_aside(store, name, "" if anyway else named.type)
+
+
+def put_aside(store: Store, name: str, right: str) -> bool:
+    """Like `set_aside`, of any key: what its right type is, the caller knows (empty: whatever it is, it must go)."""
     return bool(store.scripts.run("set_aside", [name, aside(name)], [right, ASIDE_MS_MAX]))

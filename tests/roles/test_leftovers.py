@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from rq import Queue
+from rq.serializers import JSONSerializer
 
 from broker.roles.handoff import Handoff
 from broker.roles.leftovers import Leftovers
 from broker.rules.audit import DISCARD, DRIFT
 from broker.rules.event import Intent, Remove, Unplace
 from broker.rules.liveness import Budgets
+from broker.store.audited import Audited
+from broker.store.keys import aside
+from tests.roles.audits import go_round
 from tests.roles.sweeping import placed, running, wait
 from tests.roles.test_sweeper import rq_keys, take_in_hand
 
@@ -146,3 +151,44 @@ def test_what_others_keep_in_rq_is_none_of_ours(fleet, leftovers):
     client.sadd("rq:queues", "rq:queue:other:node-a:echo")
     client.rpush("rq:queue:other:node-a:echo", "b-1-1")
     assert late(fleet, leftovers) == []
+
+
+# --- keys of RQ's that nobody can read --------------------------------------------------------------------------------
+
+
+def break_queue(fleet, node, which):
+    queue = fleet.queue(node)
+    name = {
+        "queue": queue.key, "taken": queue.intermediate_queue_key, "begun": queue.started_job_registry.key,
+    }[which]  # fmt: skip
+    fleet.store.client.delete(name)
+    fleet.store.client.set(name, "x")
+    return name
+
+
+@pytest.mark.parametrize("which", ["queue", "taken", "begun"])
+def test_a_key_of_a_wrong_type_is_named_and_set_aside_and_hides_no_other_queue(
+    fleet, handoff, which
+):
+    fleet.workers_of("node-b")
+    given_up, *_ = placed(fleet, "1", "2", "3", "4", "5")
+    name = break_queue(fleet, "node-b" if fleet.node_of(given_up) == "node-a" else "node-a", which)
+    give_up(fleet, given_up)
+    auditor = fleet.auditor(handoff=handoff)
+    seen = go_round(auditor)
+    assert (seen.drift, seen.unread, seen.repaired) == (1, 0, 1)
+    [repair] = Audited(fleet.store).repairs(9)
+    assert (repair.what, repair.text.split(" is ")[0]) == ("set_aside", name)
+    assert fleet.store.client.type(aside(name)) == b"string"
+    assert not fleet.store.client.exists(name)
+    fleet.clock.ahead_ms += 3_600_000
+    fleet.beat()
+    go_round(auditor)
+    assert "discard" in [repair.what for repair in Audited(fleet.store).repairs(9)]
+
+
+def test_a_key_of_another_ones_queue_is_left_alone(fleet, handoff, leftovers):
+    other = Queue("other:node-a:echo", connection=fleet.store.client, serializer=JSONSerializer)
+    fleet.store.client.sadd("rq:queues", other.key)
+    fleet.store.client.set(other.started_job_registry.key, "x")
+    assert look(leftovers) == []
