@@ -28,6 +28,12 @@ from broker.store.parked import Parked
 from broker.submission import JobOptions, Options, make_submit, new_event_id
 from broker.subscription import Subscription
 
+#: Why a job that was handed in was not accepted.
+_NOT_ACCEPTED = {
+    "conflict": "is known already with another payload, or as a reported job (conflict)",
+    "tombstoned": "was removed: it is not accepted again (tombstoned)",
+}
+
 
 class Broker(Catalog):
     """A client of one namespace on one Redis: a catalog that may also write. Thread-safe; a context manager."""
@@ -96,7 +102,8 @@ class Broker(Catalog):
     def _accept(self, events: list[Submit]) -> list[Job]:
         for event, answer in zip(events, self.view.apply(events), strict=True):
             if not Outcome.of(event.key, answer).ok:
-                raise Refused(answer.rule, f"{event.key} was not accepted: {answer.rule}")
+                why = _NOT_ACCEPTED.get(answer.rule, f"was not accepted: {answer.rule}")
+                raise Refused(answer.rule, f"{event.key} {why}")
         return [Job(self, event.key) for event in events]
 
     def report(self, event: Mapping[str, Any] | Reported) -> Outcome:

@@ -13,6 +13,7 @@ import os
 import re
 import socket
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from pydantic_settings import (
     InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
+    SettingsError,
 )
 
 from broker.errors import Misconfigured
@@ -126,9 +128,47 @@ def settings(**flags: Any) -> Settings:
     except ValidationError as wrong:
         first = wrong.errors(include_url=False)[0]
         name = ".".join(map(str, first["loc"])) or "settings"
-        # pydantic's own words before what we said ourselves
-        what = first["msg"].removeprefix("Value error, ")
-        raise Misconfigured(f"setting {name}: {what}") from None
+        raise Misconfigured(f"setting {name}: {worded(first)}") from None
+    except SettingsError as wrong:
+        found = re.search(r'field "(\w+)"', str(wrong))
+        name = found[1] if found else "settings"
+        raise Misconfigured(
+            f"setting {name}: in the environment it must be a JSON object"
+        ) from None
+
+
+#: What pydantic finds wrong, by its own name of it, in our words; `{...}` stands for what it says of the bound.
+_WORDS = {
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "dataclass_type": "must be a table",
+    "dict_type": "must be a table",
+    "extra_forbidden": "there is no such setting",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
+    "greater_than_equal": "must be at least {ge}",
+    "int_from_float": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_type": "must be a whole number",
+    "less_than_equal": "must be at most {le}",
+    "literal_error": "must be {expected}",
+    "missing": "is missing",
+    "model_type": "must be a table",
+    "path_type": "must be a path",
+    "string_pattern_mismatch": "must match {pattern}",
+    "string_type": "must be a text",
+    "unexpected_keyword_argument": "there is no such setting",
+}
+
+
+def worded(wrong: Mapping[str, Any]) -> str:
+    """One of pydantic's findings (`errors()`) for people: what the value must be, and what it is."""
+    words = _WORDS.get(wrong["type"])
+    if words is None:  # what we said ourselves comes behind a word of pydantic's
+        return str(wrong["msg"]).removeprefix("Value error, ")
+    given = wrong["input"]
+    is_told = words.startswith("must") and isinstance(given, str | int | float)
+    return words.format(**wrong.get("ctx", {})) + (f", not {given!r:.60}" if is_told else "")
 
 
 class Engine(BaseModel):
@@ -143,6 +183,8 @@ class Engine(BaseModel):
 def engines() -> dict[str, Engine]:
     """The engines of the configuration file, by name."""
     tables = _config().get("engines", {})
+    if not isinstance(tables, dict):
+        raise Misconfigured(f"{config_path()}: [engines] is not a table")
     made = {}
     for name, table in tables.items():
         try:
@@ -150,7 +192,7 @@ def engines() -> dict[str, Engine]:
         except ValidationError as wrong:
             first = wrong.errors(include_url=False)[0]
             where = ".".join(map(str, ("engines", name, *first["loc"])))
-            raise Misconfigured(f"{config_path()}: {where}: {first['msg']}") from None
+            raise Misconfigured(f"{config_path()}: {where}: {worded(first)}") from None
     return made
 
 

@@ -78,7 +78,7 @@ def test_how_much_is_kept_is_set_bound_by_bound(
         ("DONE_MS_MAX", "-5", "setting bounds: done_ms_max is a number of at least 1"),
         ("ANSWERS_MS_MIN", "-1", "setting bounds: answers_ms_min is a number of at least 0"),
         ("LOG_HARD_MAX", "99999", "setting bounds: log_hard_max is at least log_max"),
-        ("PARKED_MAX", "many", "setting bounds.parked_max: Input should be a valid integer.*"),
+        ("PARKED_MAX", "many", "setting bounds.parked_max: must be a whole number, not 'many'"),
     ],
 )
 def test_a_bound_that_is_none_is_told_in_one_line(
@@ -183,3 +183,38 @@ def test_an_account_without_a_home_needs_none(monkeypatch: pytest.MonkeyPatch) -
     assert settings().trust_dir == Path("/nonexistent/fleet-broker/trust")
     monkeypatch.setenv("BROKER_TRUST_DIR", "/srv/trust")
     assert settings().trust_dir == Path("/srv/trust")
+
+
+@pytest.mark.parametrize(
+    "name,value,says",
+    [
+        ("LOG_FORMAT", "xml", "log_format: must be 'text' or 'json', not 'xml'"),
+        ("RESULT_TTL_MS", "0", "result_ttl_ms: must be at least 1, not '0'"),
+        ("ALLOW_VOLATILE", "perhaps", "allow_volatile: must be true or false, not 'perhaps'"),
+        ("NODE", "A", "node: must match ^[a-z0-9][a-z0-9._-]{0,62}$, not 'A'"),
+        ("BUDGETS__NOPE", "1", "budgets.nope: there is no such setting"),
+        ("BUDGETS", "x", "budgets: in the environment it must be a JSON object"),
+    ],
+)
+def test_a_setting_that_is_none_is_told_in_our_words(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str
+) -> None:
+    monkeypatch.setenv(f"BROKER_{name}", value)
+    with pytest.raises(Misconfigured, match=f"^setting {re.escape(says)}$"):
+        settings()
+
+
+@pytest.mark.parametrize(
+    "text,says",
+    [
+        ("engines = 1", "[engines] is not a table"),
+        ("[engines]\nx = 1", "engines.x: must be a table, not 1"),
+        ("[engines.x]\nslots = 1", "engines.x.type: is missing"),
+        ('[engines.x]\ntype = "process"\nslots = "many"', "must be a whole number, not 'many'"),
+        ('[engines.x]\ntype = "process"\nslots = 2000', "engines.x.slots: must be at most 1024"),
+    ],
+)
+def test_a_table_that_is_none_is_told_in_our_words(nowhere: Path, text: str, says: str) -> None:
+    (nowhere / "broker.toml").write_text(text)
+    with pytest.raises(Misconfigured, match=re.escape(says)):
+        engines()

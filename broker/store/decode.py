@@ -42,6 +42,19 @@ def read_record(found: Mapping[bytes, bytes]) -> Record:
     return Record(**values)
 
 
+def flaw(found: object) -> str:
+    """What is wrong with a record's hash that `read_record` refused, for people."""
+    if not isinstance(found, Mapping):
+        return "it is no hash"
+    for name, raw in found.items():
+        text = read_text(raw)
+        if name in _NUMBERS and raw and not _NUMBER.fullmatch(text):
+            return f"{_NUMBERS[name]} is {text!r:.50}, not a number"
+        if name in _TEXTS and text.encode() != raw:
+            return f"{_TEXTS[name]} is no text: {text!r:.50}"
+    return "fields are missing, or its rev is none"
+
+
 def read_logged(rev: bytes, flat: Sequence[bytes]) -> Entry:
     """An entry of its id and its fields and values in turn. Raises ValueError, TypeError, KeyError where it is none."""
     texts = b"\0".join(flat[1::2]).decode().split("\0")

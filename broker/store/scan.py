@@ -18,7 +18,7 @@ from broker.errors import Damaged
 from broker.rules.key import Key
 from broker.rules.record import Record
 from broker.store.connection import redis_errors
-from broker.store.decode import read_keys, read_record, read_text
+from broker.store.decode import flaw, read_keys, read_record, read_text
 from broker.store.log import REV
 from broker.store.store import Store
 
@@ -83,6 +83,6 @@ def _records(named: list[Key], replies: list[object]) -> Iterator[tuple[Key, Rec
             if not REV.match(record.rev):  # nobody could tell whether an entry is newer
                 raise ValueError(record.rev)
         except (AttributeError, TypeError, ValueError):
-            _log.warning("the record of %s cannot be read: %s", key, str(reply)[:200])
+            _log.warning("the record of %s cannot be read: %s", key, flaw(reply))
         else:
             yield key, record

@@ -14,7 +14,7 @@ from broker.rules.key import NAME, Key, encode
 from broker.rules.record import Record
 from broker.rules.verdict import Answer
 from broker.store.connection import redis_errors
-from broker.store.decode import read_keys, read_number, read_record, read_text
+from broker.store.decode import flaw, read_keys, read_number, read_record, read_text
 from broker.store.refusal import Refusal, read_refusal
 from broker.store.store import Store
 
@@ -265,5 +265,5 @@ def _record(key: Key, raw: dict[bytes, bytes]) -> Record | None:
         return None
     try:
         return read_record(raw)
-    except (ValueError, TypeError) as wrong:
-        raise Damaged(f"the record of {key} cannot be read: {wrong}") from None
+    except (ValueError, TypeError):
+        raise Damaged(f"the record of {key} cannot be read: {flaw(raw)}") from None

@@ -68,6 +68,16 @@ class TestListing:
         assert ran.code == 2
         assert "queued, running, completed" in ran.err
 
+    def test_a_record_that_cannot_be_read_is_a_remark_beside_the_others(self, command, broker):
+        """A line of the program's log, as a command says what it has to say."""
+        keys = [broker.submit("echo", number, id=str(number)).key for number in (1, 2)]
+        name = broker.store.keys.of_job(keys[0]).job
+        broker.store.client.hset(name, "sightings", "some\x1b[31m")
+        ran = command.process("jobs", "-o", "jsonl")
+        assert [shown["key"] for shown in ran.lines] == [str(keys[1])]
+        why = r"sightings is 'some\x1b[31m', not a number"
+        assert ran.err == f"broker: warning: the record of {keys[0]} cannot be read: {why}\n"
+
     def test_watching_needs_a_terminal(self, command):
         assert command("jobs", "--watch").code == 2
 

@@ -37,6 +37,9 @@ class TestHelp:
         assert (ran.code, ran.out) == (2, "")
         assert "Choose from: drain, resume, dead, remove (broker node --help)\n" in ran.err
 
+    def test_names_a_verb_once(self, command):
+        assert command.ok("node", "--help").out.count("drain|resume|dead|remove") == 1
+
     def test_knows_no_other(self, command):
         ran = command("shwo")
         assert (ran.code, ran.out, ran.err) == (

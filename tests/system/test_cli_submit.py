@@ -52,7 +52,7 @@ class TestSubmit:
         submit(command, "1", "--id", "7")
         ran = command("submit", "echo", "2", "--id", "7")
         assert (ran.code, ran.out) == (4, "")
-        assert "conflict" in ran.err
+        assert "/echo//7 is known already with another payload" in ran.err
 
     def test_warns_where_no_node_offers_the_engine(self, command):
         assert "no node offers engine echo" in command.ok("submit", "echo").err
@@ -88,7 +88,8 @@ class TestSubmit:
             (["9" * 5000], "payload"),
             (["[" * 100_000], "payload"),
             (["1", "--priority", "0x10"], "Invalid value for '--"),
-            (["1", "--priority", "1e3"], "Invalid value for '--priority"),
+            (["1", "--priority", "1e3"], "'--priority': must be a whole number, not '1e3' ("),
+            (["1", "--delay", "soon"], "'--delay': must be a number, not 'soon' ("),
             (["1", "--priority", str(2**53 + 1)], "priority must be"),
             (["1", "--attempts", "0"], "attempts must be"),
             (["1", "--timeout", "nan"], "timeout must be"),
@@ -103,7 +104,7 @@ class TestSubmit:
             (["1", "--run", "x" * 65], "run must have"),
             (["1", "--jsonl", "-"], "--jsonl takes"),
             (["--jsonl", "no/such/file"], "no/such/file"),
-            (["1", "-o", "xml"], "xml"),
+            (["1", "-o", "xml"], "'-o': 'xml' is not one of 'table', 'json', 'jsonl'"),
             (["1", "2"], "2"),
         ],
     )  # fmt: skip
