@@ -209,7 +209,8 @@ class Auditor:
         if not self._is_told(self._audited.tell, seen):
             return
         if sum(tally.values()):
-            log.warning("a round over %d origins: %s", self._inspection.origins, dict(tally))
+            words = ", ".join(f"{count:,} {kind}" for kind, count in sorted(tally.items()) if count)
+            log.warning("a round over %d origins: %s", self._inspection.origins, words)
         self._mender.unsettled |= self._later | self._inspection.mending.keys()
         self._later.clear()
         self._round, self._round_due = None, self._begun + self._round_seconds

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 from redis.commands.core import Script
@@ -121,19 +121,28 @@ class Scripts:
     def _wrong(self, keys: Sequence[str]) -> str:
         """Which of the keys is of a wrong type; empty where none is any more, or Redis does not say."""
         try:
-            types = types_of(self._client, keys)
+            found = mistyped(self._client, self._keys, keys)
         except BrokerError:
             return ""
-        for name, found in zip(keys, types, strict=True):
-            named = self._keys.read(name)
-            if named and found not in (NO_TYPE, named.type):
-                return f"{name} is a {found}, not a {named.type} {SET_ASIDE_SOON}"
-        return ""
+        return f"{found[0].text} {SET_ASIDE_SOON}" if found else ""
 
 
-def types_of(client: redis.Redis, names: Sequence[str]) -> list[str]:
-    """What Redis calls the type of each key, in one call. Raises Unavailable."""
+class Mistyped(NamedTuple):
+    """A key of a wrong type: whose it is (as in `Named`), its name, and what is wrong in a sentence."""
+
+    origin: str
+    name: str
+    text: str
+
+
+def mistyped(client: redis.Redis, keys: Keys, names: Sequence[str]) -> list[Mistyped]:
+    """Those of these keys that are of another type than their names say. Raises Unavailable."""
     with redis_errors(), client.pipeline(transaction=False) as pipe:
         for name in names:
             pipe.type(name)
-        return [raw.decode() for raw in pipe.execute()]
+        types = [raw.decode() for raw in pipe.execute()]
+    return [
+        Mistyped(named.origin, name, f"{name} is a {found}, not a {named.type}")
+        for name, named, found in zip(names, map(keys.read, names), types, strict=True)
+        if named and found not in (NO_TYPE, named.type)
+    ]

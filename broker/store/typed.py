@@ -17,6 +17,7 @@ from broker.store.keys import aside
 from broker.store.lease import LED_ROLES
 from broker.store.log import REV
 from broker.store.scan import MENDING
+from broker.store.scripts import mistyped
 from broker.store.store import Store
 
 #: How long what was set aside is kept, in milliseconds (24 h).
@@ -24,8 +25,6 @@ ASIDE_MS_MAX = 86_400_000
 #: What an origin's meta holds, beside terms and texts.
 _PLACES, _NUMBERS = ("floor", "rev"), ("horizon", "turned_at", "stale_after", MENDING)
 _NUMBER = re.compile(r"[0-9]{1,15}\Z")
-#: How Redis calls the type of what is not there.
-_NOTHING = b"none"
 
 
 def fleet_keys(store: Store) -> list[str]:
@@ -47,16 +46,8 @@ def said_keys(store: Store) -> list[str]:
 
 def find_wrong(store: Store, names: Sequence[str]) -> list[Finding]:
     """Those of these keys that are of another type than their names say. Raises Unavailable."""
-    with redis_errors(), store.client.pipeline(transaction=False) as pipe:
-        for name in names:
-            pipe.type(name)
-        types = pipe.execute()
-    found = zip(map(store.keys.read, names), names, types, strict=True)
-    return [
-        _aside_of(named.origin, name, f"{name} is a {raw.decode()}, not a {named.type}", False)
-        for named, name, raw in found
-        if named and raw not in (_NOTHING, named.type.encode())
-    ]
+    found = mistyped(store.client, store.keys, names)
+    return [_aside_of(origin, name, text, False) for origin, name, text in found]
 
 
 def find_unreadable(store: Store, origins: Sequence[str]) -> list[Finding]:

@@ -81,6 +81,7 @@ def test_what_it_found_is_counted_mended_recorded_and_logged(fleet, caplog):
         ("drift", "restore", edited.job), ("ghost", "unlist", "ollama//ghost"), ("missing", "restore", lost.job),
     ]  # fmt: skip
     assert f"mended: missing of {lost}" in caplog.text
+    assert "a round over 1 origins: 1 drift, 1 ghost, 1 missing, 3 repaired" in caplog.text
     assert is_there(fleet, lost, edited, kept) == [True] * 3
     seen = go_round(auditor)
     assert (seen.missing, seen.drift, seen.ghosts, seen.repaired) == (0, 0, 0, 0)
