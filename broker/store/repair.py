@@ -73,6 +73,7 @@ class Mender:
         args: list[str | int] = [secrets.token_hex(8), term, mark]
         self._check(self._store.scripts.run("renew", keys, args), origin)
         self.unsettled.discard(origin)
+        self._meanwhile = None  # it reads on in the log by the epoch that was
 
     def _set_aside(self, finding: Finding) -> bool:
         """With what else must be said where the key held what nobody can tell anew."""

@@ -485,3 +485,12 @@ def test_its_page_tells_of_every_repair_and_every_gauge():
     whats = {UNLIST, RELIST, RESTORE, REMOVE, DISCARD, SET_ASIDE, ENLIST, FORGET}
     assert {*KINDS, *whats} <= told
     assert " ".join(AuditSeen().to_json()) in page
+
+
+def test_what_is_damaged_again_without_a_word_of_the_log_is_mended_in_the_next_round(fleet):
+    """What it read of the log for the first repair is of no use for the second: readers were told of another log."""
+    key = fleet.report("7")
+    auditor = fleet.auditor()
+    for _ in range(3):
+        lose(fleet, key)
+        assert go_round(auditor).repaired == 1

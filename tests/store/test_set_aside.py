@@ -11,6 +11,7 @@ from broker.rules.audit import DRIFT, FORGET, SET_ASIDE, Finding
 from broker.store.keys import Keys, aside
 from broker.store.lease import LED_ROLES, fence
 from broker.store.repair import Mender
+from broker.store.scan import scan
 from broker.store.typed import (
     ASIDE_MS_MAX,
     find_unreadable,
@@ -301,3 +302,16 @@ def test_of_a_worker_only_a_half_is_forgotten(desk, halves, is_half):
     finding = Finding(kind=DRIFT, origin="", job="", text="", what=FORGET, key=keys.worker("w1"))
     assert Mender(desk.store).mend(finding, 1) == is_half
     assert client.exists(keys.workers, keys.worker("w1")) == (2 if halves == "beats tells" else 0)
+
+
+def test_a_listing_that_is_under_way_when_its_list_is_set_aside_gives_no_part_for_the_whole(desk):
+    desk.report_many(range(1_200))
+    pages = scan(desk.store, ORIGIN)
+    next(pages)
+    desk.store.client.delete(desk.keys.ids)
+    desk.store.client.set(desk.keys.ids, "of another type")
+    mend(desk, desk.keys.ids)
+    with pytest.raises(Damaged, match="being mended"):
+        list(pages)
+    desk.store.client.hdel(desk.keys.meta, "mending")
+    assert list(scan(desk.store, ORIGIN)) == [{}]
