@@ -39,7 +39,7 @@ def described(made, *args):
     """Each key that an object makes, and what its description says of its type."""
     for name, member in inspect.getmembers(type(made)):
         said = (inspect.getdoc(member) or "").split(" ")[0].strip(":,").lower()
-        if said in WRITE:
+        if said in WRITE and not name.startswith("_"):
             value = getattr(made, name)
             yield value(*args) if callable(value) else value, said
 
