@@ -127,6 +127,8 @@ def talk(command, words, answer):
 
     def claim():
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        # Tests that run in the background are deaf to ^C, and so would be all that they start.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     # A session of its own, whose terminal this is: so that ^C means what it means.
     with command.start(*words, **terminal, start_new_session=True, preexec_fn=claim) as process:
