@@ -17,6 +17,11 @@ from tests.chaos.effects import note
 #: Who dies at a point: the process that came there, its parent, or both; or it stands still there.
 SELF, PARENT, BOTH, FROZEN = "self", "parent", "both", "frozen"
 
+#: The points in a worker, in the order in which a job comes by. The horse is there between `forked` and `closing`.
+OF_WORKER = ("taken", "started", "forked", "closing", "forgetting")
+#: Those in the horse.
+OF_HORSE = ("ridden", "finishing", "finished")
+
 
 class Orders:
     """The orders to die, one file each: taken by a rename, so that one process alone obeys it."""

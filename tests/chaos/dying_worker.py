@@ -1,4 +1,7 @@
-"""Workers that can be told to die at a point of a job's life: named with `--import`, it puts the points in."""
+"""Workers that can be told to die at a point of a job's life: named with `--import`, it puts the points in.
+
+Whoever imports it has them in its own workers from then on: no process but a worker may.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,6 @@ from workers import run
 from workers.attempt import Attempt
 from workers.notes import NotingWorker
 from workers.worker import Worker
-
-#: In the worker, in the order in which a job comes by. The horse is there between `forked` and `closing`.
-OF_WORKER = ("taken", "started", "forked", "closing", "forgetting")
-#: In the horse.
-OF_HORSE = ("ridden", "finishing", "finished")
 
 
 def _named(job):

@@ -6,8 +6,7 @@ import time
 from collections import Counter
 
 from tests.chaos.checks import all_hold, all_registered_live, every_slot_serves
-from tests.chaos.dying import BOTH, PARENT, SELF, Orders
-from tests.chaos.dying_worker import OF_HORSE, OF_WORKER
+from tests.chaos.dying import BOTH, OF_HORSE, OF_WORKER, PARENT, SELF, Orders
 from tests.chaos.run import row
 from tests.chaos.stack import ENGINES, children, family, kill, runs, until
 from tests.chaos.timing import Delays, Eyes, Kill, Tale, now_ms

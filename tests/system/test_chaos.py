@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 
 import pytest
 
@@ -16,3 +17,8 @@ def test_what_must_hold_holds(name, tmp_path):
     seed = random.randrange(10**6)
     print(f"chaos {name}: seed {seed}")
     ROWS[name].act(Run(tmp_path, ROWS[name].short, seed))
+
+
+def test_the_rows_leave_our_own_workers_as_they_are():
+    """What lets a worker die at a point of its work is for workers in processes of their own."""
+    assert "tests.chaos.dying_worker" not in sys.modules
