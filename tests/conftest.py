@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import redis
@@ -55,6 +57,16 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRe
         pytest.exit(f"the tests need a real Redis: {missing}", returncode=1)
     yield server
     server.stop()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[PrivateRedis]:
+    """A server that loses nothing, on a port: unlike its socket, that stays the same after a restart."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    options = {"appendfsync": "always"}
+    with PrivateRedis(tmp_path / "redis", port=port, options=options) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

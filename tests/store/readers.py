@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 
 from broker.rules.event import Remove, RemovePair, Report
@@ -20,6 +22,12 @@ def key(id, origin=ORIGIN, engine="ollama", run=""):
 
 def report(id, state="running", *, seq=0, created_at=1_000, origin=ORIGIN, engine="ollama", **more):
     return Report(key=key(id, origin, engine), created_at=created_at, state=state, seq=seq, **more)
+
+
+def kill(server):
+    """As a crash of its process would: what it was told stays on disk."""
+    os.kill(server.pid, signal.SIGKILL)
+    server.stop()
 
 
 class Desk:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,25 +9,9 @@ import pytest
 from broker.errors import Unavailable
 from broker.rules.replay import fold
 from broker.store.log import Log
-from broker.store.server import PrivateRedis
 from broker.store.store import Store
 from broker.store.watch import Watcher
-from tests.store.readers import ORIGIN, Desk, blocked, changes_until, logged, until
-
-
-@pytest.fixture
-def server(tmp_path):
-    """A server that loses nothing, on a port: unlike its socket, that stays the same after a restart."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    options = {"appendfsync": "always"}
-    with PrivateRedis(tmp_path / "redis", port=port, options=options) as made:
-        yield made
-
-
-def kill(server):
-    os.kill(server.pid, signal.SIGKILL)
-    server.stop()
+from tests.store.readers import ORIGIN, Desk, blocked, changes_until, kill, logged, until
 
 
 def test_redis_killed_and_restarted_with_its_log_goes_on_where_it_was(server):

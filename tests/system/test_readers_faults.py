@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
 import statistics
 import threading
 import time
@@ -16,7 +13,6 @@ import pytest
 from broker import Damaged, Resync, Unavailable
 from broker.readers import Readers
 from broker.store import follow
-from broker.store.server import PrivateRedis
 from broker.store.store import Store
 from tests.store.readers import (
     ORIGIN,
@@ -25,6 +21,7 @@ from tests.store.readers import (
     blocked,
     changes_until,
     key,
+    kill,
     logged,
     until,
 )
@@ -50,21 +47,6 @@ def reading(redis_url, namespace):
 def readers(reading, desk):
     with Readers(reading) as readers:
         yield readers
-
-
-@pytest.fixture
-def server(tmp_path):
-    """A server that loses nothing, on a port: unlike its socket, that stays the same after a restart."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    options = {"appendfsync": "always"}
-    with PrivateRedis(tmp_path / "redis", port=port, options=options) as made:
-        yield made
-
-
-def kill(server):
-    os.kill(server.pid, signal.SIGKILL)
-    server.stop()
 
 
 class Held:
