@@ -14,6 +14,7 @@ from broker.explain import Why, explain
 from broker.groups import parked_by
 from broker.outcome import Listed
 from broker.readers import Readers
+from broker.rules.filter import Filter
 from broker.rules.key import ID_BYTES_MAX, Key, check_name, check_part, decode
 from broker.rules.liveness import suspect
 from broker.rules.record import REPORTED, Record
@@ -121,16 +122,11 @@ class Catalog:
         origin: str | None = None,
     ) -> Iterator[tuple[Key, Record]]:
         """The jobs that fit as they are read, in bounded memory: in no order, and one that changes may come twice."""
+        wanted = Filter(states=states, node=node, engine=engine)
         origins = self.view.origins() if origin is None else [check_name("origin", origin)]
         for name in origins:
             for page in scan(self.store, name):
-                for key, record in page.items():
-                    if (
-                        (states is None or record.believed in states)
-                        and node in (None, record.node)
-                        and engine in (None, key.engine)
-                    ):
-                        yield key, record
+                yield from (pair for pair in page.items() if wanted.fits(*pair))
 
     def listed(self, key: Key | str) -> Listed:
         """One job as a list shows it; raises NotFound."""

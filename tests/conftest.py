@@ -34,6 +34,8 @@ _namespaces = itertools.count(1)
 # A developer's own settings are no part of what is tested.
 for name in [name for name in os.environ if name == "REDIS_URL" or name.startswith("BROKER_")]:
     del os.environ[name]
+# Many tests start `serve` and `up`: each would want the same port. Those of HTTP name their own.
+os.environ["BROKER_LISTEN"] = "off"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -19,10 +19,11 @@ SCRIPTS = sorted((ROOT / "broker/store/lua").rglob("*.lua"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 CLIENT = {
-    "broker.audits", "broker.catalog", "broker.checkup", "broker.client", "broker.delivery", "broker.explain",
-    "broker.fleet", "broker.groups", "broker.handler", "broker.holder", "broker.leases", "broker.member",
-    "broker.outcome", "broker.patience", "broker.producer", "broker.readers", "broker.reported", "broker.reporting",
-    "broker.submission", "broker.subscription", "broker.trust", "broker.waiting", "broker.wishes",
+    "broker.async_client", "broker.async_readers", "broker.audits", "broker.catalog", "broker.checkup",
+    "broker.client", "broker.delivery", "broker.explain", "broker.fleet", "broker.groups", "broker.handler",
+    "broker.holder", "broker.leases", "broker.member", "broker.outcome", "broker.overview", "broker.patience",
+    "broker.producer", "broker.readers", "broker.reported", "broker.reporting", "broker.submission",
+    "broker.subscription", "broker.trust", "broker.waiting", "broker.wishes",
 }  # fmt: skip
 
 STORE = {"broker.errors", "broker.config", "broker.rules", "broker.store"}
@@ -42,9 +43,10 @@ RINGS: dict[str, set[str]] = {
     **dict.fromkeys(CLIENT, STORE | CLIENT),
     "broker.testing": STORE | CLIENT | {"broker"},
     "broker.cli": FACE | {"broker.cli"},
-    "broker.cli.serve": FACE | {"broker.cli", "broker.roles", "broker.store"},
-    "broker.cli.up": FACE | {"broker.cli", "broker.roles", "broker.store.server"},
+    "broker.cli.serve": FACE | {"broker.cli", "broker.web", "broker.roles", "broker.store"},
+    "broker.cli.up": FACE | {"broker.cli", "broker.web", "broker.roles", "broker.store.server"},
     "broker.cli.children": {"broker.errors", "broker.cli", "broker.store.leash"},
+    "broker.web": FACE | {"broker.web"},
     "broker": STORE | CLIENT | {"broker.logs"},
     "workers": {"broker", "workers"},
 }  # fmt: skip
@@ -57,6 +59,11 @@ FOREIGN = {
     "pytest": ("broker.testing",),
     "typer": ("broker.cli",),
     "rich": ("broker.cli",),
+    "textual": ("broker.cli",),
+    "fastapi": ("broker.web",),
+    "starlette": ("broker.web",),
+    "uvicorn": ("broker.web",),
+    "prometheus_client": ("broker.web",),
     "cryptography": (
         "broker.rules.certificate",
         "broker.rules.signed",

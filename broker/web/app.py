@@ -1,0 +1,20 @@
+"""The application: every route, behind one guard."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+import broker
+from broker.web import events, fleet, health, jobs, metrics, pages, watch
+from broker.web.hub import Hub
+from broker.web.problems import add_problems
+
+
+def create_app(hub: Hub) -> FastAPI:
+    """All that one HTTP server answers."""
+    app = FastAPI(title="fleet-broker", description=broker.__doc__ or "")
+    app.state.hub = hub
+    add_problems(app)
+    for part in (jobs, fleet, watch, events, health, metrics, pages):
+        app.include_router(part.router)
+    return app

@@ -1,0 +1,36 @@
+"""What every route of one HTTP server shares: the client, the readers, and what is known of the process around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from threading import Event
+from typing import Annotated
+
+from fastapi import Depends
+from starlette.requests import HTTPConnection
+
+from broker.async_client import AsyncBroker
+from broker.readers import Readers
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """One for each server, made when it starts and closed when it ends."""
+
+    broker: AsyncBroker
+    #: All followers of the list in this process, on one connection.
+    readers: Readers
+    #: Seconds since each loop of this process turned last, by its name.
+    turns: Callable[[], Mapping[str, float]] = dict
+    #: Set when the process was told to end: no new work is taken.
+    draining: Event = field(default_factory=Event)
+
+
+def _hub(connection: HTTPConnection) -> Hub:
+    found: Hub = connection.app.state.hub
+    return found
+
+
+#: What a route takes to reach it.
+TheHub = Annotated[Hub, Depends(_hub)]

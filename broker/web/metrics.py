@@ -1,0 +1,7 @@
+"""What Prometheus reads."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+router = APIRouter()

@@ -1,0 +1,7 @@
+"""The dashboard's files, and its login."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+router = APIRouter()

@@ -1,0 +1,81 @@
+"""Errors as problem documents (RFC 9457): one place that knows which family of ours is which HTTP status."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from broker.errors import (
+    BrokerError,
+    Damaged,
+    Invalid,
+    JobFailed,
+    NotFound,
+    Refused,
+    TimedOut,
+    Unavailable,
+    Untrusted,
+)
+
+MEDIA_TYPE = "application/problem+json"
+
+#: Family -> status, and the rule where the error names none itself. The first that fits.
+_STATUS: tuple[tuple[type[BrokerError], int, str], ...] = (
+    (Invalid, 400, "invalid"),
+    (NotFound, 404, "not_found"),
+    (Refused, 409, ""),
+    (JobFailed, 409, "job_failed"),
+    (Untrusted, 403, ""),
+    (TimedOut, 504, "timed_out"),
+    (Unavailable, 503, "unavailable"),
+    (Damaged, 503, "damaged"),
+)
+
+
+def problem(status: int, rule: str, detail: str, **more: Any) -> JSONResponse:
+    """One problem document: `rule` is for programs, `detail` for people."""
+    said = {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "rule": rule,
+        "detail": detail,
+    }
+    return JSONResponse(said | more, status, media_type=MEDIA_TYPE)
+
+
+def add_problems(app: FastAPI) -> None:
+    """Have each error of a route answered by its problem document."""
+    app.add_exception_handler(BrokerError, _ours)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+
+
+def _ours(request: Request, error: Exception) -> JSONResponse:
+    del request
+    for family, status, rule in _STATUS:
+        if isinstance(error, family):
+            return problem(status, getattr(error, "rule", "") or rule, str(error))
+    return problem(500, "error", str(error))
+
+
+def _invalid(request: Request, error: Exception) -> JSONResponse:
+    del request
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
+    return problem(400, "invalid", f"{where}: {first['msg']}", field=where)
+
+
+def _http(request: Request, error: Exception) -> JSONResponse:
+    del request
+    assert isinstance(error, HTTPException)
+    rule = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
+    made = problem(error.status_code, rule, str(error.detail))
+    made.headers.update(error.headers or {})
+    return made

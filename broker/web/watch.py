@@ -1,0 +1,7 @@
+"""The list as it changes: server-sent events."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+router = APIRouter()
