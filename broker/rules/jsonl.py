@@ -1,4 +1,4 @@
-"""One line of JSON, read strictly: what any reader could not read back, or only differently, is refused.
+"""One line of JSON, or one body, read strictly: what any reader could not read back, or only differently, is refused.
 
 It knows nothing of events. Numbers stay exact or are refused (no NaN, nothing beyond a double or of thousands of
 digits), text is Unicode, nesting is bounded far below where a reader would run out of stack. Of a name that occurs
@@ -28,14 +28,15 @@ _PLAIN = re.compile(
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def load(line: bytes | str) -> tuple[Any, str]:
-    """The value of a line, and the line as text. Raises Malformed, in one clear line."""
-    text = _text(line)
+def load(line: bytes | str, what: str = "the line") -> tuple[Any, str]:
+    """The value of a line (or of `what` it is), and it as text. Raises Malformed, in one clear line."""
+    text = _text(line, what)
     try:
         value = _DECODER.decode(text)
     except json.JSONDecodeError as wrong:
-        what = wrong.msg.removesuffix(" at")
-        raise Malformed(f"not JSON: {what} at column {wrong.pos + 1}") from None
+        complaint = wrong.msg.removesuffix(" at")
+        row = f"line {wrong.lineno} " if wrong.lineno > 1 else ""
+        raise Malformed(f"not JSON: {complaint} at {row}column {wrong.colno}") from None
     except Malformed:
         raise
     except RecursionError:
@@ -82,14 +83,14 @@ def members(text: str, path: Sequence[str], wanted: Iterable[str]) -> dict[str, 
     return found
 
 
-def _text(line: bytes | str) -> str:
+def _text(line: bytes | str, what: str) -> str:
     try:
         text = line.decode() if isinstance(line, bytes) else line
         size = len(line) if text.isascii() else len(text.encode())
     except UnicodeError:
-        raise Malformed("the line is not UTF-8 text") from None
+        raise Malformed(f"{what} is not UTF-8 text") from None
     if size > LINE_BYTES_MAX and size - len(text) + len(text.rstrip("\r\n")) > LINE_BYTES_MAX:
-        raise Malformed(f"the line has more than {LINE_BYTES_MAX} bytes")
+        raise Malformed(f"{what} has more than {LINE_BYTES_MAX} bytes")
     return text.removeprefix("\ufeff")
 
 

@@ -6,6 +6,7 @@ from fastapi import FastAPI
 
 import broker
 from broker.web import events, fleet, health, jobs, metrics, pages, watch
+from broker.web.body import Drain
 from broker.web.hub import Hub
 from broker.web.problems import add_problems
 
@@ -17,4 +18,5 @@ def create_app(hub: Hub) -> FastAPI:
     add_problems(app)
     for part in (jobs, fleet, watch, events, health, metrics, pages):
         app.include_router(part.router)
+    app.add_middleware(Drain)  # the last one added is the outermost: also what is refused early is heard
     return app

@@ -37,6 +37,15 @@ _STATUS: tuple[tuple[type[BrokerError], int, str], ...] = (
 )
 
 
+class Problem(HTTPException):
+    """An answer that is a problem document, raised from wherever it is found; `more` are further members of it."""
+
+    def __init__(self, status: int, rule: str, detail: str, **more: Any) -> None:
+        super().__init__(status, detail)
+        self.rule = rule
+        self.more = more
+
+
 def problem(status: int, rule: str, detail: str, **more: Any) -> JSONResponse:
     """One problem document: `rule` is for programs, `detail` for people."""
     said = {
@@ -75,6 +84,8 @@ def _invalid(request: Request, error: Exception) -> JSONResponse:
 def _http(request: Request, error: Exception) -> JSONResponse:
     del request
     assert isinstance(error, HTTPException)
+    if isinstance(error, Problem):
+        return problem(error.status_code, error.rule, str(error.detail), **error.more)
     rule = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
     made = problem(error.status_code, rule, str(error.detail))
     made.headers.update(error.headers or {})

@@ -1,0 +1,122 @@
+"""The bodies of requests: read within bounds of size and time, and never waited for by an answer that needs none."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from broker.rules.jsonl import LINE_BYTES_MAX, load
+from broker.web.problems import Problem
+
+#: The largest body, in bytes. A body that is larger by one is refused whole, never cut.
+BODY_BYTES_MAX = LINE_BYTES_MAX
+#: How long a body may take to come, from its first byte to its last.
+BODY_SECONDS_MAX = 10.0
+#: How long, and how far, a body is read and dropped that nobody wants: so much as lets its sender read the answer.
+DRAIN_SECONDS_MAX = 1.0
+DRAIN_BYTES_MAX = 2 * BODY_BYTES_MAX
+
+
+async def read_body(
+    request: Request, limit_bytes: int = BODY_BYTES_MAX, seconds: float | None = None
+) -> bytes:
+    """The whole body. Raises Problem: 413 above `limit_bytes`, 408 where it is not here after `seconds`."""
+    if _announced(request.headers.get("content-length", "")) > limit_bytes:
+        raise _too_large(limit_bytes)
+    body = bytearray()
+    seconds = BODY_SECONDS_MAX if seconds is None else seconds
+    try:
+        async with asyncio.timeout(seconds):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > limit_bytes:
+                    raise _too_large(limit_bytes)
+    except TimeoutError:
+        raise Problem(408, "timed_out", f"the body was not here after {seconds:g} s") from None
+    except ClientDisconnect:  # nobody hears it, and it is nobody's error here
+        raise Problem(400, "incomplete", "the body ended before its end") from None
+    return bytes(body)
+
+
+async def read_json(
+    request: Request, limit_bytes: int = BODY_BYTES_MAX, seconds: float | None = None
+) -> tuple[Any, str]:
+    """The value of a JSON body, read strictly (see `broker.rules.jsonl`), and its text.
+
+    Raises as `read_body` does, and Malformed (400).
+    """
+    return load(await read_body(request, limit_bytes, seconds), "the body")
+
+
+def _announced(length: str) -> int:
+    return int(length) if length.isascii() and length.isdigit() and len(length) < 20 else 0
+
+
+def _too_large(limit_bytes: int) -> Problem:
+    return Problem(413, "too_large", f"the body has more than {limit_bytes} bytes")
+
+
+class Drain:
+    """Lets an answer come before its request's body was read: the connection ends after it.
+
+    Not at once: that would reset it, and a client that still sends might never see the answer. For a moment more,
+    what comes is dropped.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not _has_body(scope):
+            await self._app(scope, receive, send)
+            return
+        exchange = _Exchange(receive, send)
+        await self._app(scope, exchange.receive, exchange.send)
+
+
+def _has_body(scope: Scope) -> bool:
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0"))
+        for name, value in scope["headers"]
+    )
+
+
+class _Exchange:
+    """One request with a body, and its answer."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self._read = False
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if message["type"] != "http.request" or not message.get("more_body", False):
+            self._read = True
+        return message
+
+    async def send(self, message: Message) -> None:
+        if self._read:
+            await self._send(message)
+        elif message["type"] == "http.response.start":
+            await self._send(
+                {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+            )
+        elif message.get("more_body", False):
+            await self._send(message)
+        else:
+            await self._send({**message, "more_body": True})
+            await self._drain()
+            await self._send({"type": "http.response.body"})
+
+    async def _drain(self) -> None:
+        dropped = 0
+        try:
+            async with asyncio.timeout(DRAIN_SECONDS_MAX):
+                while not self._read and dropped < DRAIN_BYTES_MAX:
+                    dropped += len((await self.receive()).get("body", b""))
+        except TimeoutError:
+            pass
