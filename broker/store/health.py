@@ -32,6 +32,9 @@ class Health:
     clock_ahead_ms: int  #: of Redis's clock before ours
     host: str = ""  #: as our url names it; empty for one that only this machine reaches
     login: bool = False  #: whether we prove who we are, by a password or a certificate
+    fsync: str = (
+        "unknown"  #: appendfsync: always, everysec or no; unknown where Redis does not tell us
+    )
 
 
 def read(store: Store) -> Health:
@@ -41,7 +44,12 @@ def read(store: Store) -> Health:
         wall = time.time() * 1000
         seconds, micros = store.client.time()
         took = (time.perf_counter() - begun) * 1000
-        info = store.client.info()
+        with store.client.pipeline(transaction=False) as pipe:
+            pipe.info()
+            pipe.config_get("appendfsync")  # many a hosted one does not let us look
+            info, settings = pipe.execute(raise_on_error=False)
+        if isinstance(info, redis.RedisError):
+            raise info
     host, login = way_to(store.client)
     valkey = info.get("valkey_version")
     return Health(
@@ -57,7 +65,13 @@ def read(store: Store) -> Health:
         clock_ahead_ms=round(seconds * 1000 + micros / 1000 - wall - took / 2),
         host=host,
         login=login,
+        fsync=_fsync(settings),
     )
+
+
+def _fsync(settings: object) -> str:
+    found = settings.get("appendfsync") if isinstance(settings, dict) else None
+    return str(found) if found else "unknown"
 
 
 def way_to(client: redis.Redis) -> tuple[str, bool]:

@@ -7,7 +7,8 @@ leader's writes carries it, and the scripts refuse a lower one than they have se
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Sequence
+from typing import NamedTuple, cast
 
 from broker.store.connection import redis_errors
 from broker.store.decode import read_number
@@ -37,6 +38,25 @@ class Lease:
     def _lease(self, ttl_ms: int) -> int:
         args = (self._holder, ttl_ms, self._store.clock.now())
         return int(self._store.scripts.run("lease", self._keys, args))
+
+
+class Leader(NamedTuple):
+    """How a role is led."""
+
+    role: str
+    term: int  #: the newest one; 0: nobody ever led
+    held: bool  #: whether somebody leads now
+
+
+def leaders(store: Store) -> list[Leader]:
+    """Of each role, by name. A key of a wrong type counts as none. Raises Unavailable."""
+    names = [name(role) for role in LED_ROLES for name in (store.keys.term, store.keys.leader)]
+    with redis_errors():
+        told = cast("Sequence[bytes | None]", store.client.mget(names))
+    return [
+        Leader(role, read_number(term), holder is not None)
+        for role, term, holder in zip(LED_ROLES, told[::2], told[1::2], strict=True)
+    ]
 
 
 def raise_term(store: Store, origin: str, role: str, term: int) -> None:
