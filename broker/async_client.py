@@ -78,6 +78,7 @@ class AsyncBroker:
     find = twin(Broker.find)
     submit = twin(Broker.submit)
     submit_many = twin(Broker.submit_many)
+    hand_in = twin(Broker.hand_in)
     report = twin(Broker.report)
     cancel = twin(Broker.cancel)
     remove = twin(Broker.remove)

@@ -56,8 +56,22 @@ class Broker(Catalog):
         requester. The id is the idempotency: the same id with the same payload is the same job, with another
         payload `Refused("conflict")`.
         """
-        [job] = self._submit(engine, [(id, payload)], origin, run, Options(**options))
-        return job
+        [(key, _)] = self._submit(engine, [(id, payload)], origin, run, Options(**options))
+        return Job(self, key)
+
+    def hand_in(
+        self,
+        engine: str,
+        payload: Any = None,
+        *,
+        origin: str | None = None,
+        id: str | None = None,
+        run: str = "",
+        **options: Unpack[JobOptions],
+    ) -> Outcome:
+        """`submit`, told as its outcome: `applied` where the job is new, `duplicate` where it was known."""
+        [(_, told)] = self._submit(engine, [(id, payload)], origin, run, Options(**options))
+        return told
 
     def submit_many(
         self,
@@ -73,9 +87,9 @@ class Broker(Catalog):
         Where it raises Unavailable some batches may be in already, under ids that nobody was told: to be able to
         repeat the whole, give ids yourself, one `submit` each.
         """
-        return self._submit(
-            engine, [(None, payload) for payload in payloads], origin, run, Options(**options)
-        )
+        wanted = [(None, payload) for payload in payloads]
+        told = self._submit(engine, wanted, origin, run, Options(**options))
+        return [Job(self, key) for key, _ in told]
 
     def _submit(
         self,
@@ -84,7 +98,7 @@ class Broker(Catalog):
         origin: str | None,
         run: str,
         options: Options,
-    ) -> list[Job]:
+    ) -> list[tuple[Key, Outcome]]:
         now = self.store.clock.now()
         origin = self.config.node if origin is None else origin
         events = [
@@ -99,12 +113,14 @@ class Broker(Catalog):
         ]
         return self._accept(events)
 
-    def _accept(self, events: list[Submit]) -> list[Job]:
-        for event, answer in zip(events, self.view.apply(events), strict=True):
-            if not Outcome.of(event.key, answer).ok:
-                why = _NOT_ACCEPTED.get(answer.rule, f"was not accepted: {answer.rule}")
-                raise Refused(answer.rule, f"{event.key} {why}")
-        return [Job(self, event.key) for event in events]
+    def _accept(self, events: list[Submit]) -> list[tuple[Key, Outcome]]:
+        answers = zip(events, self.view.apply(events), strict=True)
+        told = [(event.key, Outcome.of(event.key, answer)) for event, answer in answers]
+        for _, one in told:
+            if not one.ok:
+                why = _NOT_ACCEPTED.get(one.rule, f"was not accepted: {one.rule}")
+                raise Refused(one.rule, f"{one.key} {why}")
+        return told
 
     def report(self, event: Mapping[str, Any] | Reported) -> Outcome:
         """Tell one event of a job that somebody else runs, as native JSON or as an event. Raises Invalid."""
