@@ -14,12 +14,16 @@ class BrokerError(Exception):
 class Invalid(BrokerError, ValueError):
     """The caller gave a value outside its bounds; the message names it.
 
-    `key` names the job that it was said of, as far as an event tells; empty elsewhere.
+    `key` names the job that it was said of, as far as an event tells; `field` what holds the value, where that has a
+    name; `index` the place from 0 of what holds it, in a list. Empty, or None, elsewhere.
     """
 
-    def __init__(self, message: str = "", key: str = "") -> None:
+    index: int | None = None
+
+    def __init__(self, message: str = "", key: str = "", field: str = "") -> None:
         super().__init__(message)
         self.key = key
+        self.field = field
 
 
 class Malformed(Invalid):
@@ -63,6 +67,10 @@ class Resync(BrokerError):
 
 class Unavailable(BrokerError, ConnectionError):
     """Redis did not take the call (down, full, read-only, loading, busy): nothing is lost; retry."""
+
+
+class Unanswered(Unavailable):
+    """Redis did not answer: the call may have been taken or not; to repeat it does no harm where it names itself."""
 
 
 class Unwritable(BrokerError, OSError):

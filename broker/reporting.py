@@ -35,32 +35,29 @@ class Reporter:
         """Take one event, or an outcome that is known already and only keeps its place in the order."""
         self._waiting.append(self._event(item))
 
+    @property
+    def outcomes(self) -> list[Outcome | None]:
+        """The answer of each that was added since the last flush that succeeded; None = it still waits."""
+        return [item if isinstance(item, Outcome) else None for item in self._waiting]
+
     def flush(self) -> list[Outcome]:
-        """Send what waits; raises Unavailable where Redis does not take it (it then still waits)."""
-        answers: list[Outcome] = [item for item in self._waiting if isinstance(item, Outcome)]
-        if len(answers) < len(self._waiting):
-            answers = self._send()
+        """Send what waits; raises Unavailable where Redis does not take it (it then still waits), and Damaged."""
+        origins: dict[str, list[tuple[int, Reported]]] = {}
+        for place, item in enumerate(self._waiting):
+            if not isinstance(item, Outcome):
+                origins.setdefault(origin_of(item), []).append((place, item))
+        for waiting in origins.values():
+            self._send(waiting)
+        answers = [item for item in self._waiting if isinstance(item, Outcome)]
         self._waiting = []
         return answers
 
-    def _send(self) -> list[Outcome]:
-        places: dict[str, list[int]] = {}
-        for place, item in enumerate(self._waiting):
-            if not isinstance(item, Outcome):
-                places.setdefault(origin_of(item), []).append(place)
-        outcomes: dict[int, Outcome] = {}
-        for own in places.values():
-            events = [
-                item
-                for item in map(self._waiting.__getitem__, own)
-                if not isinstance(item, Outcome)
-            ]
-            for place, event, answer in zip(own, events, self._view.apply(events), strict=True):
-                outcomes[place] = Outcome.of(name_of(event), answer)
-        return [
-            item if isinstance(item, Outcome) else outcomes[place]
-            for place, item in enumerate(self._waiting)
-        ]
+    def _send(self, waiting: list[tuple[int, Reported]]) -> None:
+        """Each answer takes the place of its event, so that a failure halfway leaves only the rest to send."""
+        places = iter(waiting)
+        for answers in self._view.steps([event for _, event in waiting]):
+            for answer, (place, event) in zip(answers, places, strict=False):
+                self._waiting[place] = Outcome.of(name_of(event), answer)
 
     def _event(self, item: Mapping[str, Any] | Reported | Outcome) -> Reported | Outcome:
         if isinstance(item, Outcome):

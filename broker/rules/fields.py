@@ -64,7 +64,7 @@ _DIGITS = re.compile(r"[0-9]{1,15}\Z")
 @lru_cache(maxsize=4096)
 def node_name(what: str, name: str) -> str:
     if len(name) > 63:
-        raise Invalid(f"{what} must have at most 63 characters, not {len(name)}")
+        raise Invalid(f"{what} must have at most 63 characters, not {len(name)}", field=what)
     return check_name(what, name)
 
 
@@ -76,7 +76,7 @@ def string(said: Mapping[str, Any], name: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise Invalid(f"{name} must be a text, not {shown(value)}")
+        raise Invalid(f"{name} must be a text, not {shown(value)}", field=name)
     return value
 
 
@@ -89,14 +89,16 @@ def number(said: Mapping[str, Any], name: str) -> int:
             return value
     elif isinstance(value, str) and _DIGITS.match(value):
         return int(value)
-    raise Invalid(f"{name} must be a whole number of 1 to 15 digits, not {shown(value)}")
+    raise Invalid(
+        f"{name} must be a whole number of 1 to 15 digits, not {shown(value)}", field=name
+    )
 
 
 def flag(said: Mapping[str, Any], name: str) -> bool:
     value = said.get(name)
     if value is None or isinstance(value, bool):
         return bool(value)
-    raise Invalid(f"{name} must be true or false, not {shown(value)}")
+    raise Invalid(f"{name} must be true or false, not {shown(value)}", field=name)
 
 
 def shown(value: Any) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from broker.errors import Invalid, Malformed
@@ -28,9 +28,11 @@ _PLAIN = re.compile(
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def load(line: bytes | str, what: str = "the line") -> tuple[Any, str]:
+def load(
+    line: bytes | str, what: str = "the line", bytes_max: int = LINE_BYTES_MAX
+) -> tuple[Any, str]:
     """The value of a line (or of `what` it is), and it as text. Raises Malformed, in one clear line."""
-    text = _text(line, what)
+    text = _text(line, what, bytes_max)
     try:
         value = _DECODER.decode(text)
     except json.JSONDecodeError as wrong:
@@ -55,11 +57,11 @@ def dump(what: str, value: Any) -> str:
     except RecursionError:
         raise _too_deep() from None
     except UnicodeEncodeError:
-        raise Invalid(f"{what} is not valid Unicode text") from None
+        raise Invalid(f"{what} is not valid Unicode text", field=what) from None
     except (TypeError, ValueError):
-        raise Invalid(f"{what} has no JSON form") from None
+        raise Invalid(f"{what} has no JSON form", field=what) from None
     if size > LINE_BYTES_MAX:
-        raise Invalid(f"{what} has more than {LINE_BYTES_MAX} bytes")
+        raise Invalid(f"{what} has more than {LINE_BYTES_MAX} bytes", field=what)
     _check_depth(value, text)
     return text
 
@@ -83,14 +85,26 @@ def members(text: str, path: Sequence[str], wanted: Iterable[str]) -> dict[str, 
     return found
 
 
-def _text(line: bytes | str, what: str) -> str:
+def elements(text: str) -> Iterator[str]:
+    """The elements of the array that a loaded text is, each as the very text that stands there."""
+    at = _skip(text, _skip(text, 0) + 1)
+    while text[at] != "]":
+        begin = at
+        _, at = _DECODER.raw_decode(text, begin)
+        yield text[begin:at]
+        at = _skip(text, at)
+        if text[at] == ",":
+            at = _skip(text, at + 1)
+
+
+def _text(line: bytes | str, what: str, bytes_max: int) -> str:
     try:
         text = line.decode() if isinstance(line, bytes) else line
         size = len(line) if text.isascii() else len(text.encode())
     except UnicodeError:
         raise Malformed(f"{what} is not UTF-8 text") from None
-    if size > LINE_BYTES_MAX and size - len(text) + len(text.rstrip("\r\n")) > LINE_BYTES_MAX:
-        raise Malformed(f"{what} has more than {LINE_BYTES_MAX} bytes")
+    if size > bytes_max and size - len(text) + len(text.rstrip("\r\n")) > bytes_max:
+        raise Malformed(f"{what} has more than {bytes_max} bytes")
     return text.removeprefix("\ufeff")
 
 

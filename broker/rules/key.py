@@ -25,7 +25,9 @@ _UNSAFE = re.compile(r"[/:%{} \x00-\x1f\x7f-\x9f]")
 def check_name(what: str, name: str) -> str:
     """Return `name` if it is a valid origin or node name; raise Invalid otherwise."""
     if not NAME.match(name):
-        raise Invalid(f"{what} {name!r} is not a name of the form [a-z0-9][a-z0-9._-]{{0,62}}")
+        raise Invalid(
+            f"{what} {name!r} is not a name of the form [a-z0-9][a-z0-9._-]{{0,62}}", field=what
+        )
     return name
 
 
@@ -34,9 +36,11 @@ def check_part(what: str, text: str, bytes_max: int, *, empty: bool = False) -> 
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        raise Invalid(f"{what} is not valid Unicode text") from None
+        raise Invalid(f"{what} is not valid Unicode text", field=what) from None
     if size > bytes_max or (size == 0 and not empty):
-        raise Invalid(f"{what} must have {0 if empty else 1} to {bytes_max} bytes, not {size}")
+        raise Invalid(
+            f"{what} must have {0 if empty else 1} to {bytes_max} bytes, not {size}", field=what
+        )
     return text
 
 

@@ -50,9 +50,12 @@ def parse_line(line: bytes | str) -> Reported:
     return _event(value, text)
 
 
-def parse_event(value: Any) -> Reported:
-    """Read one event from the value that its JSON gives. Raises as `parse_line` does."""
-    return _event(value, "")
+def parse_event(value: Any, text: str = "") -> Reported:
+    """Read one event from the value that its JSON gives. Raises as `parse_line` does.
+
+    Where the `text` is given that the value was loaded from, its unknown fields are kept byte for byte.
+    """
+    return _event(value, text)
 
 
 def to_json(event: Reported) -> dict[str, Any]:
@@ -111,7 +114,9 @@ def _event(value: Any, text: str) -> Reported:
         return _report(value, NATIVE, value, _Source(text))
     if name == "remove":
         return _removal(value, NATIVE)
-    raise Malformed(f"unknown event {fields.shown(name)}: it is neither report nor remove")
+    raise Malformed(
+        f"unknown event {fields.shown(name)}: it is neither report nor remove", field="event"
+    )
 
 
 def _frame(value: Mapping[str, Any], text: str) -> Reported:
@@ -119,17 +124,18 @@ def _frame(value: Mapping[str, Any], text: str) -> Reported:
     if "method" not in value:
         raise Malformed("no event: it has neither `event` nor `method`")
     if value.get("jsonrpc") != "2.0":
-        raise Malformed(f"no JSON-RPC 2.0 frame: jsonrpc is {fields.shown(value.get('jsonrpc'))}")
+        said = fields.shown(value.get("jsonrpc"))
+        raise Malformed(f"no JSON-RPC 2.0 frame: jsonrpc is {said}", field="jsonrpc")
     method, params = value["method"], value.get("params")
     if not isinstance(method, str) or (method not in _LIFECYCLE and method != "workloads:remove"):
-        raise Malformed(f"unknown method {fields.shown(method)}")
+        raise Malformed(f"unknown method {fields.shown(method)}", field="method")
     if not isinstance(params, Mapping):
-        raise Malformed("the frame has no params")
+        raise Malformed("the frame has no params", field="params")
     if method == "workloads:remove":
         return _removal(params, FRAME_REMOVAL)
     info = params.get("workloadInfo")
     if not isinstance(info, Mapping):
-        raise Malformed("the frame has no params.workloadInfo")
+        raise Malformed("the frame has no params.workloadInfo", field="params.workloadInfo")
     return _report(info, FRAME, params, _Source(text, ("params", "workloadInfo")))
 
 
@@ -146,12 +152,16 @@ def _report(
         state = said.get(names.state)
         if not isinstance(state, str) or state not in RANK:
             raise Invalid(
-                f"{names.state} must be one of {', '.join(RANK)}, not {fields.shown(state)}"
+                f"{names.state} must be one of {', '.join(RANK)}, not {fields.shown(state)}",
+                field=names.state,
             )
         node = fields.string(said, names.node)
         created_at = fields.number(said, names.created_at)
         if created_at == 0:
-            raise Invalid(f"{names.created_at} is missing: it tells a job from an earlier one")
+            raise Invalid(
+                f"{names.created_at} is missing: it tells a job from an earlier one",
+                field=names.created_at,
+            )
         unknown = None if names.known.issuperset(said) else _unknown(said, names, source)
         return Report(
             key=key,
@@ -184,11 +194,14 @@ def _removal(said: Mapping[str, Any], names: Names) -> Remove | RemovePair:
         id = check_part(names.id, fields.string(said, names.id), ID_BYTES_MAX)
         removed_at, event_id = fields.number(said, names.removed_at), _event_id(said, names)
         if removed_at == 0 and said.get(names.removed_at) is not None:
-            raise Invalid(f"{names.removed_at} must be above 0; without one, leave it out")
+            raise Invalid(
+                f"{names.removed_at} must be above 0; without one, leave it out",
+                field=names.removed_at,
+            )
         force = names is NATIVE and fields.flag(said, "force")
         if broad:
             if run:
-                raise Invalid(f"{names.run} without {names.engine} names no job")
+                raise Invalid(f"{names.run} without {names.engine} names no job", field=names.run)
             return RemovePair(
                 origin=origin, id=id, removed_at=removed_at, force=force, event_id=event_id
             )
@@ -215,7 +228,7 @@ def _named(
     known = parts[0] or parts[3]
     if broad:  # a pair's text, as an outcome has it
         del parts[1:3]
-    return Invalid(str(wrong), "/".join(parts) if known else "")
+    return Invalid(str(wrong), "/".join(parts) if known else "", wrong.field)
 
 
 def _event_id(said: Mapping[str, Any], names: Names) -> str:

@@ -12,7 +12,7 @@ import redis
 from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
 from redis.retry import Retry
 
-from broker.errors import BrokerError, Damaged, Misconfigured, Unavailable
+from broker.errors import BrokerError, Damaged, Misconfigured, Unanswered, Unavailable
 
 #: redis-py re-sends in silence; every event of ours carries a mark or a number, so that a re-send never applies twice.
 RETRIES = 2
@@ -91,7 +91,7 @@ def redis_errors() -> Iterator[None]:
     except BrokerError:
         raise
     except _RETRYABLE as lost:
-        raise Unavailable(f"Redis does not answer: {_line(lost)}") from lost
+        raise Unanswered(f"Redis does not answer: {_line(lost)}") from lost
     except redis.AuthenticationError as denied:
         raise Unavailable(f"Redis refuses the login: {_line(denied)}") from denied
     except _NOT_NOW_CLASSES as answer:

@@ -56,16 +56,18 @@ class View:
         At most 100 are one atomic step; a longer list is several. A repeat of the whole call applies nothing twice
         where the events carry an event_id or a number. Raises Unavailable (nothing was lost; send it again), Damaged.
         """
-        answers: list[Answer] = []
+        return [answer for answers in self.steps(events) for answer in answers]
+
+    def steps(self, events: Sequence[Event]) -> Iterator[list[Answer]]:
+        """`apply`, an atomic step at a time: where one raises, the answers of those before it were given."""
         origin = _origin(events)
         for batch in _batches(events):
             now = self._make_known(origin)
             first = batch[0]
             if isinstance(first, RemovePair):
-                answers.append(self._remove_pair(first, now))
+                yield [self._remove_pair(first, now)]
             else:
-                answers += self._call(origin, batch, (), now)
-        return answers
+                yield self._call(origin, batch, (), now)
 
     def _remove_pair(self, event: RemovePair, now: int) -> Answer:
         for _ in range(AGAIN_MAX):

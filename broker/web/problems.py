@@ -15,6 +15,7 @@ from broker.errors import (
     Damaged,
     Invalid,
     JobFailed,
+    Malformed,
     NotFound,
     Refused,
     TimedOut,
@@ -26,6 +27,7 @@ MEDIA_TYPE = "application/problem+json"
 
 #: Family -> status, and the rule where the error names none itself. The first that fits.
 _STATUS: tuple[tuple[type[BrokerError], int, str], ...] = (
+    (Malformed, 400, "malformed"),
     (Invalid, 400, "invalid"),
     (NotFound, 404, "not_found"),
     (Refused, 409, ""),
@@ -69,8 +71,17 @@ def _ours(request: Request, error: Exception) -> JSONResponse:
     del request
     for family, status, rule in _STATUS:
         if isinstance(error, family):
-            return problem(status, getattr(error, "rule", "") or rule, str(error))
+            rule = getattr(error, "rule", "") or rule
+            return problem(status, rule, str(error), **_where(error))
     return problem(500, "error", str(error))
+
+
+def _where(error: BrokerError) -> dict[str, Any]:
+    """What a complaint says of the place that it is about."""
+    if not isinstance(error, Invalid):
+        return {}
+    said = {"field": error.field or None, "index": error.index}
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def _invalid(request: Request, error: Exception) -> JSONResponse:
