@@ -1,0 +1,56 @@
+// Talks to /v1: JSON in and out, and every failure as one Problem with one line for people.
+
+/** What the server refused, or that it was not reached (status 0). `rule` is the name that documents know it by. */
+export class Problem extends Error {
+  constructor(status, rule, detail) {
+    super(rule && !detail.includes(rule) ? `${detail} (${rule})` : detail);
+    this.status = status;
+    this.rule = rule;
+    this.detail = detail;
+  }
+}
+
+/** The JSON that a GET answers. Raises Problem; one whose token is missing goes to the login page. */
+export const get = async (path, options = {}) => (await send(path, options)).json();
+
+/** The whole response of a GET, for who needs its headers. Raises as `get`. */
+export const response = (path, options = {}) => send(path, options);
+
+/** The JSON that a POST of `body` answers; null where it answers nothing. Raises as `get`. */
+export async function post(path, body = {}) {
+  const headers = { "Content-Type": "application/json" };
+  const answer = await send(path, { method: "POST", headers, body: JSON.stringify(body) });
+  return answer.status === 204 ? null : answer.json();
+}
+
+async function send(path, options) {
+  let answer;
+  try {
+    answer = await fetch(path, { cache: "no-store", credentials: "same-origin", ...options });
+  } catch (lost) {
+    if (lost.name === "AbortError") throw lost;
+    throw new Problem(0, "", "the server cannot be reached");
+  }
+  if (answer.ok) return answer;
+  const problem = await problemOf(answer);
+  if (answer.status === 401 && location.pathname !== "/login") toLogin();
+  throw problem;
+}
+
+async function problemOf(answer) {
+  let said = {};
+  try {
+    said = await answer.json();
+  } catch {
+    // Not ours: a proxy's page, or a body that was cut.
+  }
+  return new Problem(answer.status, said.rule ?? "", said.detail || `the server answers ${answer.status}`);
+}
+
+/** Ask for the token, and come back here. */
+export function toLogin() {
+  location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
+}
+
+/** The route of one job: its key is one segment, whatever its id holds. */
+export const jobRoute = (key, verb = "") => `/v1/jobs/${encodeURIComponent(key)}${verb && `/${verb}`}`;

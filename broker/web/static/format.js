@@ -1,0 +1,110 @@
+// How things read: the words and marks of the command line. Pure, but for the clock.
+
+const NUMBER = new Intl.NumberFormat("en");
+let skew = 0;
+
+/** The store's clock in epoch ms, as far as it is known: the ages on the page are those of the store's own times. */
+export const now = () => Date.now() + skew;
+
+/** Learn the store's clock; what the network takes is no difference. */
+export function setNow(ms) {
+  const off = ms - Date.now();
+  skew = Math.abs(off) > 2_000 ? off : 0;
+}
+
+export const count = (number) => (number === null || number === undefined ? "-" : NUMBER.format(number));
+
+/** "1 job", "2 jobs". */
+export const counted = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
+
+/** A length of time in ms, in one unit. */
+export function span(ms) {
+  const seconds = Math.max(0, ms) / 1000;
+  if (seconds < 10) return `${seconds.toFixed(1)}s`;
+  for (const [size, unit] of [[86_400, "d"], [3_600, "h"], [60, "m"]]) {
+    if (seconds >= 2 * size) return `${Math.round(seconds / size)}${unit}`;
+  }
+  return `${Math.round(seconds)}s`;
+}
+
+/** How long ago, in whole seconds at least: what moves each tenth cannot be read. `-` where it never was. */
+export function age(ms) {
+  if (!ms) return "-";
+  const past = now() - ms;
+  return past < 1_000 ? "now" : past < 10_000 ? `${Math.floor(past / 1000)}s` : span(past);
+}
+
+/** How far an instant lies back or ahead, for a sentence. */
+export function ago(ms) {
+  if (!ms) return "never";
+  const left = ms - now();
+  if (left > 0) return `in ${span(left)}`;
+  return left > -1_000 ? "now" : `${age(ms)} ago`;
+}
+
+/** An instant, UTC to the millisecond; empty where it never was. */
+export function instant(ms) {
+  if (!ms) return "";
+  const at = new Date(ms);
+  return Number.isNaN(at.getTime()) ? String(ms) : at.toISOString().replace("T", " ");
+}
+
+/** The time of day here, to the second. */
+export const clock = (ms) => new Date(ms).toLocaleTimeString("en-GB");
+
+export const percent = (share) => (share === null || share === undefined ? "-" : `${(share * 100).toFixed(share < 0.1 ? 1 : 0)} %`);
+
+export function bytes(size) {
+  if (size === null || size === undefined) return "-";
+  let left = size;
+  for (const unit of ["B", "KiB", "MiB", "GiB"]) {
+    if (left < 1024) return `${left < 10 && unit !== "B" ? left.toFixed(1) : Math.round(left)} ${unit}`;
+    left /= 1024;
+  }
+  return `${left.toFixed(1)} TiB`;
+}
+
+/** The state for people: a guess ends in `~`, a doubt in `?`. */
+export const shownState = (record, doubt) =>
+  record.state + (record.inferred ? "~" : record.state === "running" && doubt ? "?" : "");
+
+/** The state by which it is listed and counted: for a guess the one that it replaced. */
+export const believed = (record) => record.guessed_from || record.state;
+
+/** Whether it is one of ours that goes on, and no guess: nothing that went wrong is its current try's. */
+export const isLive = (record) =>
+  record.kind === "submitted" && (record.state === "queued" || record.state === "running");
+
+/** Whether it ended by somebody's word. */
+export const hasEnded = (record) => !record.inferred && record.state !== "queued" && record.state !== "running";
+
+/** What went wrong. A job that runs, or waits again, keeps the word on the last try: not its own. */
+export function errorOf(record) {
+  const said = record.error || record.reason || "";
+  if (!said || !isLive(record)) return said;
+  return record.state === "queued" ? `last try: ${said}` : "";
+}
+
+/** How long it ran, or runs by now; null where that is not known. */
+export function took(record) {
+  if (!record.started_at || record.inferred) return null;
+  if (record.completed_at) return record.completed_at - record.started_at;
+  return record.state === "running" ? now() - record.started_at : null;
+}
+
+const UNSAFE = /[/:%{} \u0000-\u001f\u007f-\u009f]/g;
+const escaped = (part) =>
+  part.replace(UNSAFE, (found) => Array.from(new TextEncoder().encode(found), (byte) => `%${byte.toString(16).toUpperCase().padStart(2, "0")}`).join(""));
+
+/** The page of a job. A whole key is one segment of the path. */
+export const jobPath = (key) => `/jobs/${encodeURIComponent(key)}`;
+
+/** The key, or the end of one, that a path below `/jobs/` names; also where somebody typed its slashes. */
+export function keyOfPath(rest) {
+  try {
+    if (!rest.includes("/")) return decodeURIComponent(rest);
+    return rest.split("/").map((part) => escaped(decodeURIComponent(part))).join("/");
+  } catch {
+    return rest;
+  }
+}

@@ -1,0 +1,35 @@
+// Gives the token to the server, which answers with a cookie that no script can read. It is never part of an address.
+
+import { post } from "./api.js";
+import { text } from "./dom.js";
+
+const form = document.getElementById("login");
+const field = document.getElementById("token");
+
+form.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const button = form.querySelector("button");
+  button.disabled = true;
+  text(document.getElementById("login-error"), "");
+  try {
+    await post("/login", { token: field.value });
+    location.replace(after());
+  } catch (refused) {
+    text(document.getElementById("login-error"), refused.status === 401 ? "That is not the token of this broker." : refused.message);
+    field.select();
+    field.focus();
+  } finally {
+    button.disabled = false;
+  }
+});
+
+/** Where somebody came from, if that is a page of ours. */
+function after() {
+  const next = new URLSearchParams(location.search).get("next") ?? "/";
+  try {
+    const target = new URL(next, location.origin);
+    return target.origin === location.origin ? target.pathname + target.search : "/";
+  } catch {
+    return "/";
+  }
+}
