@@ -5,7 +5,7 @@ It writes nothing, and never answers from a cache: each call reads the records a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Self
 
 from broker.config import Settings, settings
@@ -18,7 +18,7 @@ from broker.rules.filter import Filter
 from broker.rules.key import ID_BYTES_MAX, Key, check_name, check_part, decode
 from broker.rules.liveness import suspect
 from broker.rules.record import REPORTED, Record
-from broker.rules.replay import fold
+from broker.rules.replay import Change, fold
 from broker.rules.state import COMPLETED
 from broker.store import output
 from broker.store.audited import Audited, AuditSeen, Repair
@@ -192,9 +192,17 @@ class Catalog:
         """A watcher: `snapshot()`, then `changes(wait_ms)`; close it, or use it as a context manager."""
         return Watcher(self.store, origins)
 
-    def readers(self, origins: list[str] | None = None) -> Readers:
-        """For many readers in one process: they share one connection and one list. Close it, or use it with `with`."""
-        return Readers(self.store, origins)
+    def readers(
+        self,
+        origins: list[str] | None = None,
+        *,
+        told: Callable[[Change, Record | None], None] | None = None,
+    ) -> Readers:
+        """For many readers in one process: they share one connection and one list. Close it, or use it with `with`.
+
+        `told` is called with each change and the record before it: see `Readers`.
+        """
+        return Readers(self.store, origins, told=told)
 
     def log(self, origin: str) -> Log:
         """The log of one origin."""

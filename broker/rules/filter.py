@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from broker.rules.history import Step
 from broker.rules.key import Key
 from broker.rules.record import Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Fits a job where each question that is asked fits; None asks nothing. A guess fits by the state it replaced."""
+    """Fits a job where each question that is asked fits; None asks nothing. A guess fits by the state it replaced.
+
+    Two that ask the same are equal.
+    """
 
     states: Collection[str] | None = None
     node: str | None = None
     engine: str | None = None
     origin: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.states is not None:
+            states = (self.states,) if isinstance(self.states, str) else self.states
+            object.__setattr__(self, "states", frozenset(states))
 
     def fits(self, key: Key, record: Record | None) -> bool:
         """Whether a list shows this job; nothing fits where the job is gone."""
@@ -31,3 +40,17 @@ class Filter:
     def concerns(self, key: Key, before: Record | None, after: Record | None) -> bool:
         """Whether a follower must be told: also of a job that leaves the list, by its removal or its new state."""
         return self.fits(key, before) or self.fits(key, after)
+
+
+def concerned(wanted: Filter | None, steps: Iterable[Step]) -> set[Key] | None:
+    """The jobs of which a follower of `wanted` must be told after these steps; None: of all.
+
+    Who is told one step of a job is told the newest of it, whether or not that concerns it by itself.
+    """
+    if wanted is None:
+        return None
+    return {
+        step.change.key
+        for step in steps
+        if wanted.concerns(step.change.key, step.before, step.change.record)
+    }

@@ -27,6 +27,9 @@ class Ring:
     def __len__(self) -> int:
         return len(self._changes)
 
+    def __contains__(self, key: Key) -> bool:
+        return key in self._changes
+
     @property
     def is_filling(self) -> bool:
         """Whether the reader falls behind: half of the room is used up."""
