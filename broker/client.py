@@ -94,7 +94,7 @@ class Broker(Catalog):
     def _submit(
         self,
         engine: str,
-        wanted: list[tuple[str | None, Any]],
+        wanted: Sequence[tuple[str | None, Any]],
         origin: str | None,
         run: str,
         options: Options,

@@ -1,4 +1,4 @@
-"""How sentences for people name instants, lengths, counts and nodes. Pure; knows no jobs."""
+"""How sentences for people name instants, lengths, counts, nodes and outcomes. Pure; knows no jobs."""
 
 from __future__ import annotations
 
@@ -33,3 +33,21 @@ def holders_lost(count: int) -> str:
 def capital(word: str) -> str:
     """The word as a sentence begins with it."""
     return word[:1].upper() + word[1:]
+
+
+#: What the rule of a wish's outcome means to who wished.
+SAID = {
+    "desired": "asked to stop",
+    "no_change": "was asked before",
+    "removed": "removed",
+    "remove_requested": "asked to stop; it is removed when it has ended",
+    "seen": "was removed before",
+    "submitted": "handed in again",
+    "too_late": "it has ended already",
+    "not_ours": "it is reported: only its origin can do that",
+    "not_terminal": "it has not ended",
+    "expired": "its payload is gone",
+    "older_generation": "a newer job of this identity is there",
+    "unknown": "no such job is known",
+    "tombstoned": "it was removed",
+}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 import redis
@@ -75,6 +75,14 @@ class Chunk(NamedTuple):
     is_full: bool
 
 
+class Page(NamedTuple):
+    """Those of a page of entries that were asked for, the rev of its last one, and whether more may follow."""
+
+    entries: list[Entry]
+    rev: str
+    is_full: bool
+
+
 class Log:
     """The log of one origin. Every method raises Unavailable, and Damaged where a key is of a wrong type."""
 
@@ -114,6 +122,14 @@ class Log:
         with redis_errors():
             raw = self._client.xrevrange(self._keys.log, until, start, count=count)
         return self._decode(cast("list[Raw]", raw))
+
+    def read_back_of(self, jobs: Collection[str], until: str, count: int = CHUNK_MAX) -> Page:
+        """Of the `count` entries from the rev `until` back, newest first, those that name one of `jobs`."""
+        with redis_errors():
+            raw = cast("list[Raw]", self._client.xrevrange(self._keys.log, until, "-", count=count))
+        wanted = {job.encode() for job in jobs}
+        named = [one for one in raw if not wanted.isdisjoint(one[1][3:4])]
+        return Page(self._decode(named), raw[-1][0].decode() if raw else until, len(raw) == count)
 
     def entries(self, until: str | None = None) -> Iterator[Entry]:
         """Every entry from the oldest on, up to and including the rev `until`, or to where the log ends meanwhile."""
