@@ -32,7 +32,7 @@ EVENT_ID_BYTES_MAX = 256
 Reported = Report | Remove | RemovePair
 
 
-_LIFECYCLE = frozenset(
+LIFECYCLE = frozenset(
     f"workload:{what}" for what in ("submitted", "started", "completed", "errored")
 )
 
@@ -127,7 +127,7 @@ def _frame(value: Mapping[str, Any], text: str) -> Reported:
         said = fields.shown(value.get("jsonrpc"))
         raise Malformed(f"no JSON-RPC 2.0 frame: jsonrpc is {said}", field="jsonrpc")
     method, params = value["method"], value.get("params")
-    if not isinstance(method, str) or (method not in _LIFECYCLE and method != "workloads:remove"):
+    if not isinstance(method, str) or (method not in LIFECYCLE and method != "workloads:remove"):
         raise Malformed(f"unknown method {fields.shown(method)}", field="method")
     if not isinstance(params, Mapping):
         raise Malformed("the frame has no params", field="params")
