@@ -15,12 +15,13 @@ import socket
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
+    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     SettingsError,
@@ -32,6 +33,12 @@ from broker.rules.key import NAME
 from broker.rules.liveness import Budgets
 
 DEFAULT_URL = "redis://127.0.0.1:6379"
+
+PORT_MAX = 65_535
+_LISTEN = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):([0-9]{1,5})")
+_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
+#: It travels in a header, and is too long to be guessed.
+_TOKEN = re.compile(r"[\x21-\x7e]{16,1024}")
 
 
 def host_node() -> str:
@@ -73,14 +80,45 @@ class Settings(BaseSettings):
     #: Whether the roles may start on a Redis that forgets: one that evicts, or keeps no append-only file.
     allow_volatile: bool = False
     #: Where `serve` and `up` answer HTTP: HOST:PORT, or `off`.
-    listen: str = Field("127.0.0.1:7070", pattern=r"^(off|\S+:[0-9]{1,5})$")
+    listen: str = "127.0.0.1:7070"
     #: Names by which others call us over HTTP, beside our own address: a request for any other host is refused.
-    hosts: list[str] = []
+    hosts: Annotated[tuple[str, ...], NoDecode] = ()
     #: What programs and people must know to use HTTP; without one, only this machine may.
     token: SecretStr | None = None
     result_ttl_ms: int = Field(86_400_000, ge=1)
     budgets: Budgets = Budgets()
     bounds: Bounds = Bounds()
+
+    @field_validator("listen")
+    @classmethod
+    def _read_listen(cls, listen: str) -> str:
+        listen = listen.strip()
+        if listen.lower() == "off":
+            return "off"
+        found = _LISTEN.fullmatch(listen)
+        if not found or int(found[1]) > PORT_MAX:
+            raise ValueError(
+                f"must be HOST:PORT (an IPv6 address in brackets, a port up to {PORT_MAX}) or off, not {listen!r:.60}"
+            )
+        return listen
+
+    @field_validator("hosts", mode="before")
+    @classmethod
+    def _read_hosts(cls, hosts: Any) -> Any:
+        """The environment gives them with commas between: `BROKER_HOSTS=fleet.example,broker`."""
+        if isinstance(hosts, str):
+            hosts = [name for name in re.split(r"[\s,]+", hosts) if name]
+        for name in hosts if isinstance(hosts, list | tuple) else ():
+            if not (isinstance(name, str) and _HOST.fullmatch(name)):
+                raise ValueError(f"must be host names without a port, not {name!r:.60}")
+        return tuple(map(str.lower, hosts)) if isinstance(hosts, list | tuple) else hosts
+
+    @field_validator("token")
+    @classmethod
+    def _check_token(cls, token: SecretStr | None) -> SecretStr | None:
+        if token is not None and not _TOKEN.fullmatch(token.get_secret_value()):
+            raise ValueError("must be 16 to 1,024 visible ASCII characters (openssl rand -hex 24)")
+        return token
 
     @field_validator("budgets", mode="before")
     @classmethod
@@ -111,6 +149,10 @@ class Settings(BaseSettings):
         return init_settings, env_settings, secrets, table
 
 
+#: Settings whose values are told to nobody.
+_SECRETS = frozenset({"REDIS_URL", "redis_url", "token"})
+
+
 def _secret_files() -> dict[str, Any]:
     """A secret named by a file, as container engines mount them."""
     named = {"REDIS_URL": "REDIS_URL_FILE", "token": "BROKER_TOKEN_FILE"}
@@ -135,6 +177,8 @@ def settings(**flags: Any) -> Settings:
     except ValidationError as wrong:
         first = wrong.errors(include_url=False)[0]
         name = ".".join(map(str, first["loc"])) or "settings"
+        if name in _SECRETS:
+            first = {**first, "input": None}  # of these nothing is ever shown
         raise Misconfigured(f"setting {name}: {worded(first)}") from None
     except SettingsError as wrong:
         found = re.search(r'field "(\w+)"', str(wrong))

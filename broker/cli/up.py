@@ -21,11 +21,13 @@ import typer
 
 from broker import Broker
 from broker.cli.exits import ERROR, Exit
+from broker.cli.serve import LISTEN
 from broker.config import data_dir, engines, settings
 
 if TYPE_CHECKING:
     from broker.cli.children import Children
     from broker.config import Settings
+    from broker.roles.loop import Turns
     from broker.store.server import PrivateRedis
 
 #: What runs where the user configured nothing: enough to try everything with.
@@ -59,16 +61,19 @@ def up(
             "--data-dir", help="Where the data is kept; default: $XDG_DATA_HOME/fleet-broker."
         ),
     ] = None,
+    listen: Annotated[str | None, LISTEN] = None,
 ) -> None:
-    """Run a whole fleet on this machine: Redis, the broker's roles, and nodes with workers. Ctrl-C ends it.
+    """Run a whole fleet on this machine: Redis, the broker's roles, HTTP, and nodes with workers. Ctrl-C ends it.
 
     The engines are those of broker.toml and of --import, else a demo set. The data stays in the data folder.
     """
+    from broker.cli.serve import answering_http
     from broker.cli.signals import stop_orders
     from broker.logs import set_up_logs
+    from broker.roles.loop import Turns
     from broker.store.server import PrivateRedis
 
-    config = settings()
+    config = settings(listen=listen)
     set_up_logs(config.log_level, config.log_format)
     modules = imports or ([] if engines() else [DEMO_MODULE])
     names = [f"node-{chr(ord('a') + n)}" for n in range(nodes)]
@@ -76,14 +81,19 @@ def up(
     with stop_orders() as stop, _locked(home), PrivateRedis(home / "redis") as redis:
         from broker.cli.children import Children
 
+        turns = Turns()
         children = Children(
             names, url=redis.url, slots=slots, engines=engine or [], imports=modules
         )
-        with _told(home, redis, config), _roles(redis.url, config, stop.event) as failed:
+        with (
+            answering_http(redis.url, config, stop.event, turns) as http,
+            _told(home, redis, config, http),
+            _roles(redis.url, config, stop.event, turns) as failed,
+        ):
             try:
                 children.start()
                 _wait_for_workers(redis.url, config, names, children, stop.event)
-                _print_where(home, redis, names)
+                _print_where(home, redis, names, http)
                 while not stop.event.wait(LOOK_SECONDS):
                     children.look()
                     if words := redis.last_words:
@@ -130,13 +140,14 @@ def _who(home: Path) -> str:
 
 
 @contextmanager
-def _told(home: Path, redis: PrivateRedis, config: Settings) -> Iterator[None]:
+def _told(home: Path, redis: PrivateRedis, config: Settings, http: str) -> Iterator[None]:
     """Say in `up.json` where it runs, for this user only and whole at once; and no longer when it ends."""
     said: dict[str, Any] = {
         "pid": os.getpid(),
         "url": redis.url,
         "namespace": config.namespace,
         "redis_cli": redis.redis_cli,
+        "http": http,
         "data_dir": str(home),
     }
     draft, file = home / "up.json.new", home / "up.json"
@@ -151,7 +162,9 @@ def _told(home: Path, redis: PrivateRedis, config: Settings) -> Iterator[None]:
 
 
 @contextmanager
-def _roles(url: str, config: Settings, stop: threading.Event) -> Iterator[list[BaseException]]:
+def _roles(
+    url: str, config: Settings, stop: threading.Event, turns: Turns
+) -> Iterator[list[BaseException]]:
     """The roles, on a thread; what they failed with, if they did."""
     from broker.cli.serve import check_server
     from broker.roles.serve import open_store, run_roles
@@ -161,7 +174,7 @@ def _roles(url: str, config: Settings, stop: threading.Event) -> Iterator[list[B
 
     def run() -> None:
         try:
-            run_roles(store, end, config.budgets, config.bounds, config.trust_dir)
+            run_roles(store, end, config.budgets, config.bounds, config.trust_dir, turns)
         except BaseException as error:  # noqa: BLE001 - told by the main thread
             failed.append(error)
             stop.set()
@@ -196,10 +209,11 @@ def _beating(broker: Broker, suspect_ms: int) -> dict[str, int]:
     return Counter(worker.node for worker in broker.workers() if worker.silent_ms <= suspect_ms)
 
 
-def _print_where(home: Path, redis: PrivateRedis, nodes: Sequence[str]) -> None:
+def _print_where(home: Path, redis: PrivateRedis, nodes: Sequence[str], http: str = "") -> None:
     lines = [
         "broker up: the fleet runs; Ctrl-C ends it, the data stays",
         f"  nodes      {', '.join(nodes)}",
+        *([f"  dashboard  {http}/"] if http else []),
         f"  Redis      {redis.redis_cli}",
         f"  REDIS_URL  {redis.url}",
         f"  data       {home}",

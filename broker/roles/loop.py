@@ -26,11 +26,27 @@ REPEAT_SECONDS = 60.0
 log = logging.getLogger(__name__)
 
 
+class Turns:
+    """When each loop of a process turned last: one that is stuck does not, one whose Redis is away still does."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, float] = {}
+
+    def note(self, name: str) -> None:
+        """This loop turns now."""
+        self._at[name] = time.monotonic()
+
+    def ages(self) -> dict[str, float]:
+        """Seconds since each loop turned last, by its name; from any thread."""
+        now = time.monotonic()
+        return {name: now - at for name, at in self._at.copy().items()}
+
+
 class Loop:
     """`step` gives how much it did: after 0 the loop rests, else it goes on at once.
 
     It rests for `pace_seconds`, or until `bell(pace_seconds)` returns, which may be early, when there is something
-    to do. A bell that gives False cannot ring now, and did not wait.
+    to do. A bell that gives False cannot ring now, and did not wait. Each turn is noted in `turns`.
     """
 
     def __init__(
@@ -41,18 +57,21 @@ class Loop:
         *,
         pace_seconds: float = 0.2,
         bell: Callable[[float], bool] | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self._name = name
         self._step = step
         self._stop = stop
         self._pace_seconds = pace_seconds
         self._bell = bell
+        self._turns = turns or Turns()
         self._trouble = _Trouble(name)
         self._pause_seconds = 0.0
 
     def run(self) -> None:
         """Run until the stop event is set."""
         while not self._stop.is_set():
+            self._turns.note(self._name)
             try:
                 done = self._step()
                 self._trouble.over()

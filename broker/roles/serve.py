@@ -12,7 +12,7 @@ from broker.roles.announcer import Announcer
 from broker.roles.auditor import Auditor
 from broker.roles.dispatcher import Dispatcher
 from broker.roles.janitor import Janitor
-from broker.roles.loop import Loop
+from broker.roles.loop import Loop, Turns
 from broker.roles.sweeper import Sweeper
 from broker.rules.bounds import Bounds
 from broker.rules.liveness import Budgets
@@ -75,16 +75,25 @@ def run_roles(
     budgets: Budgets | None = None,
     bounds: Bounds | None = None,
     trust_dir: Path | None = None,
+    turns: Turns | None = None,
 ) -> None:
     """Run every role, each on a thread of its own, until `stop` is set; then give up their leads.
 
+    `turns` is told of each turn of theirs.
     Sets `stop` itself where a role ended for good, and raises: a broker that lost one must not look alive.
     """
     ended: list[str] = []
 
     def run(role: Role) -> None:
         try:
-            Loop(role.name, role.step, stop, pace_seconds=role.pace_seconds, bell=role.bell).run()
+            Loop(
+                role.name,
+                role.step,
+                stop,
+                pace_seconds=role.pace_seconds,
+                bell=role.bell,
+                turns=turns,
+            ).run()
         finally:
             if not stop.is_set():
                 ended.append(role.name)

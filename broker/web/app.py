@@ -1,26 +1,31 @@
-"""The application: every route, behind one guard."""
+"""The application: every route, with nobody at its door yet."""
 
 from __future__ import annotations
 
 from fastapi import FastAPI
 
 import broker
-from broker.web import events, fleet, health, jobs, metrics, pages, watch
-from broker.web.body import Drain
+from broker.web import auth, docs, events, fleet, health, jobs, metrics, pages, watch
+from broker.web.auth import Gate
 from broker.web.hub import Hub
 from broker.web.openapi import add_openapi
 from broker.web.paths import KeyPaths
 from broker.web.problems import add_problems
 
+#: Each holds the routes of one subject.
+PARTS = (jobs, fleet, watch, events, health, metrics, auth, docs, pages)
 
-def create_app(hub: Hub) -> FastAPI:
-    """All that one HTTP server answers."""
-    app = FastAPI(title="fleet-broker", description=broker.__doc__ or "")
+
+def create_app(hub: Hub, gate: Gate | None = None) -> FastAPI:
+    """All that one HTTP server answers to whoever passes its guard."""
+    app = FastAPI(
+        title="fleet-broker", description=broker.__doc__ or "", docs_url=None, redoc_url=None
+    )
     app.state.hub = hub
+    app.state.gate = gate or Gate()
     add_problems(app)
-    for part in (jobs, fleet, watch, events, health, metrics, pages):
+    for part in PARTS:
         app.include_router(part.router)
     add_openapi(app)
     app.add_middleware(KeyPaths)
-    app.add_middleware(Drain)  # the last one added is the outermost: also what is refused early is heard
     return app

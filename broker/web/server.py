@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from ipaddress import ip_address
 
 import uvicorn
 
@@ -15,10 +18,17 @@ from broker.client import Broker
 from broker.config import Settings
 from broker.errors import Misconfigured
 from broker.web.app import create_app
+from broker.web.auth import Gate
+from broker.web.body import Drain
+from broker.web.guard import Guard
+from broker.web.hosts import Door
 from broker.web.hub import Hub
+from broker.web.protocol import CLIENTS_MAX, REST_SECONDS_MAX, Connection, Seldom
 
-#: How long a connection may take to end when the server does, in seconds.
+#: How long requests in hand may take to end when the server does, in seconds.
 END_SECONDS_MAX = 3
+#: Connections that the system holds until we take them.
+BACKLOG = 1_024
 
 
 @contextmanager
@@ -27,49 +37,161 @@ def serving(
     *,
     turns: Callable[[], Mapping[str, float]] = dict,
     draining: threading.Event | None = None,
+    died: Callable[[], object] = lambda: None,
 ) -> Iterator[str]:
     """Answer HTTP at `config.listen` while the context lasts; gives the url, empty where it is off.
 
-    `broker` is closed with it. Raises Misconfigured where the address cannot be listened at.
+    `broker` is closed with it. Once `draining` is set, only its health is told, and streams end. Where the server ends
+    by itself, `died` is called from its thread, and the context ends with RuntimeError. Raises Misconfigured where the
+    address cannot be listened at, or may not be without a token.
     """
     config = broker.config
     if config.listen == "off":
         yield ""
         return
-    with bound(config) as listener, broker.readers() as readers:
-        hub = Hub(AsyncBroker(broker), readers, turns, draining or threading.Event())
+    draining = draining or threading.Event()
+    with bound(config) as (listener, door), broker.readers() as readers:
+        hub = Hub(AsyncBroker(broker), readers, turns, draining)
+        server = _Server(hub, door, Gate(config.token, door.port), listener, died)
+        server.start()
+        try:
+            yield door.url
+        finally:
+            draining.set()
+            server.stop()
+    server.raise_failure()
+
+
+class _Server:
+    """The thread that serves."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        door: Door,
+        gate: Gate,
+        listener: socket.socket,
+        died: Callable[[], object],
+    ) -> None:
+        guard = Guard(
+            create_app(hub, gate),
+            door,
+            gate,
+            is_full=lambda: len(self._uvicorn.server_state.connections) > CLIENTS_MAX,
+            is_draining=hub.draining.is_set,
+        )
         settings = uvicorn.Config(
-            create_app(hub),
-            log_config=None,
-            access_log=False,
+            Drain(guard),
+            http=Connection,
+            ws="none",
             lifespan="off",
+            log_config=None,
+            log_level=logging.WARNING,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=REST_SECONDS_MAX,
             timeout_graceful_shutdown=END_SECONDS_MAX,
         )
-        server = uvicorn.Server(settings)
-        thread = threading.Thread(
-            target=lambda: asyncio.run(server.serve(sockets=[listener])), name="http", daemon=True
-        )
-        thread.start()
+        self._uvicorn = uvicorn.Server(settings)
+        self._hub = hub
+        self._listener = listener
+        self._died = died
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+        self._drain = threading.Thread(target=self._end_streams, name="http-drain", daemon=True)
+
+    def start(self) -> None:
+        _quieten()
+        self._thread.start()
+        self._drain.start()
+
+    def stop(self) -> None:
+        """Take nothing new, let what is in hand end, and come back within seconds."""
+        self._uvicorn.should_exit = True
+        self._thread.join(2 * END_SECONDS_MAX)
+
+    def raise_failure(self) -> None:
+        if self._failure is not None:
+            raise RuntimeError(f"HTTP ended by itself: {self._failure!r}")
+
+    def _run(self) -> None:
         try:
-            host, port = listener.getsockname()[:2]
-            yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
+            asyncio.run(self._serve())
+        except BaseException as failure:  # noqa: BLE001 - told by whoever runs us
+            self._failure = failure
         finally:
-            server.should_exit = True
-            readers.close()
-            thread.join(2 * END_SECONDS_MAX)
+            if not self._uvicorn.should_exit:
+                self._failure = self._failure or RuntimeError("no reason is known")
+                self._died()
+
+    async def _serve(self) -> None:
+        try:
+            await self._uvicorn.serve(sockets=[self._listener])
+        finally:
+            await self._hub.broker.close()
+
+    def _end_streams(self) -> None:
+        """They last as long as their readers do."""
+        self._hub.draining.wait()
+        self._hub.readers.close()
+
+
+def _quieten() -> None:
+    logger = logging.getLogger("uvicorn.error")
+    if not any(isinstance(one, Seldom) for one in logger.filters):
+        logger.addFilter(Seldom())
 
 
 @contextmanager
-def bound(config: Settings) -> Iterator[socket.socket]:
-    """The listening socket of `config.listen`; raises Misconfigured."""
-    host, _, port = config.listen.rpartition(":")
-    host = host.strip("[]")
+def bound(config: Settings) -> Iterator[tuple[socket.socket, Door]]:
+    """The listening socket of `config.listen`, and what stands at its door; raises Misconfigured."""
+    name, _, port = config.listen.rpartition(":")
+    host = name.strip("[]")
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.create_server((host, int(port)), family=family)
-    except (OSError, OverflowError) as wrong:
-        raise Misconfigured(
-            f"setting listen: cannot listen at {config.listen}: {wrong}; give another HOST:PORT, or off"
-        ) from None
+        family, kind, number, _, address = socket.getaddrinfo(
+            host, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, number)
+    except OSError as wrong:
+        raise _unusable(config, wrong) from None
     with listener:
-        yield listener
+        where = str(address[0])
+        _check_token(config, where)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:  # `[::]` means everybody
+                is_six = not ip_address(where.partition("%")[0]).is_unspecified
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, is_six)
+            listener.bind(address)
+            listener.listen(BACKLOG)
+        except OSError as wrong:
+            raise _unusable(config, wrong) from None
+        # An address is known anyway; a name that was asked for is ours wherever it leads.
+        named = {host.lower()} - {"localhost", where}
+        yield (
+            listener,
+            Door(where.partition("%")[0], listener.getsockname()[1], named | {*config.hosts}),
+        )
+
+
+def _check_token(config: Settings, address: str) -> None:
+    is_here = ip_address(address.partition("%")[0]).is_loopback
+    if config.token is not None or (is_here and not config.hosts):
+        return
+    why = f"others reach {config.listen}" if not is_here else "setting hosts names us to others"
+    raise Misconfigured(
+        f"setting token: {why}, so one is required: give BROKER_TOKEN or BROKER_TOKEN_FILE, 16 characters or more "
+        "(openssl rand -hex 24)"
+    )
+
+
+def _unusable(config: Settings, wrong: OSError) -> Misconfigured:
+    why = wrong.strerror or str(wrong)
+    if wrong.errno == errno.EADDRINUSE:
+        why = "another program listens there (a second serve or up?)"
+    return Misconfigured(
+        f"setting listen: cannot listen at {config.listen}: {why}; "
+        "give another one by --listen or BROKER_LISTEN: HOST:PORT, or off"
+    )

@@ -56,7 +56,7 @@ def rows(url: str, *, rounds: int) -> list[Row]:
     """The figures."""
     environment = os.environ | {"REDIS_URL": url, "BROKER_NAMESPACE": NAMESPACE}
     # Of warnings there is one, which is known: that this Redis forgets.
-    environment |= {"BROKER_NODE": "bench", "BROKER_LOG_LEVEL": "error"}
+    environment |= {"BROKER_NODE": "bench", "BROKER_LOG_LEVEL": "error", "BROKER_LISTEN": "off"}
     broker = [sys.executable, "-P", "-m", "broker.cli"]
     with (
         running(

@@ -91,7 +91,9 @@ class Fleet:
     def _start(self) -> None:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                leashed(command("up", "--import", "demo_engines"), signal.SIGTERM),
+                leashed(
+                    command("up", "--import", "demo_engines", "--listen", "off"), signal.SIGTERM
+                ),
                 cwd=HERE,  # where demo_engines is found
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -119,6 +119,7 @@ class Stack:
             "XDG_DATA_HOME": str(self.folder / "data"),
             "PYTHONPATH": str(ROOT),
             "PYTHONUNBUFFERED": "1",
+            "BROKER_LISTEN": "off",
             "CHAOS_EFFECTS": str(self.effects.path),
             "CHAOS_ORDERS": str(self.folder / "orders"),
         }

@@ -55,7 +55,8 @@ class Machine:
     def environment(self, **more):
         mine = {n: v for n, v in os.environ.items() if not n.startswith(("BROKER_", "REDIS_"))}
         paths = {"XDG_DATA_HOME": str(self.home), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
-        return mine | paths | more
+        # Each `serve` and `up` would want the same port: who tests HTTP names one.
+        return mine | paths | {"BROKER_LISTEN": "off"} | more
 
     def start(self, *words, **more):
         log = self.home / f"log-{len(self.started)}"

@@ -1,0 +1,91 @@
+"""One connection: what uvicorn's does not bound, and its own answers in our form."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from broker.web.guard import ALWAYS
+from broker.web.problems import problem
+
+#: How long the head of a request may take, from its first byte (of the first one: from the connection), in seconds.
+HEAD_SECONDS_MAX = 10.0
+#: How long a connection may rest between two requests, in seconds.
+REST_SECONDS_MAX = 30
+#: Clients served at once: many a system allows a process 1,024 open files.
+CLIENTS_MAX = 800
+#: Beyond, each is told so; and beyond these, nobody is heard at all.
+CONNECTIONS_MAX = CLIENTS_MAX + 100
+#: What uvicorn tells is told again only after so many seconds: strangers must not fill the log.
+REPEAT_SECONDS = 60.0
+
+
+class Connection(H11Protocol):
+    """HTTP/1.1 for one client. Who sends half a head is cut off; what is no HTTP is answered by a problem document."""
+
+    _cut: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """As uvicorn's, while there is room."""
+        super().connection_made(transport)
+        if len(self.connections) > CONNECTIONS_MAX:
+            transport.abort()
+        else:
+            self._watch_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """As uvicorn's."""
+        self._end_watch()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """As uvicorn's."""
+        super().data_received(data)
+        self._watch_head()
+
+    def send_400_response(self, msg: str) -> None:
+        """What was sent is no HTTP/1.1 as we take it. Without a Host, or with two, it is for nobody here."""
+        is_host = "Host:" in str(sys.exc_info()[1])
+        status, rule = (421, "wrong_host") if is_host else (400, "not_http")
+        answer = problem(status, rule, msg)
+        headers = [*answer.raw_headers, *ALWAYS, (b"connection", b"close")]
+        head = h11.Response(status_code=status, headers=headers)
+        for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def _watch_head(self) -> None:
+        """While a head is awaited, its time runs."""
+        if self.conn.their_state is not h11.IDLE or self.transport.is_closing():
+            self._end_watch()
+        elif self._cut is None:
+            self._cut = self.loop.call_later(HEAD_SECONDS_MAX, self.transport.close)
+
+    def _end_watch(self) -> None:
+        if self._cut is not None:
+            self._cut.cancel()
+            self._cut = None
+
+
+class Seldom(logging.Filter):
+    """Passes the same words once a minute, and nothing of a request that the server's own end cut off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: dict[tuple[str, object], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to tell it."""
+        kind = record.exc_info[0] if record.exc_info else None
+        if kind is asyncio.CancelledError:
+            return False
+        what, now = (str(record.msg), kind), time.monotonic()
+        if now - self._told.get(what, -REPEAT_SECONDS) < REPEAT_SECONDS:
+            return False
+        self._told[what] = now
+        return True
