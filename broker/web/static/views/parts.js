@@ -1,6 +1,7 @@
 // What several views are made of: panels, figures, tables that are painted in place, bars and lines of what was lately.
 
 import { attribute, fill, h, text } from "../dom.js";
+import { icon, reshape } from "../icons.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const held = new WeakMap();
@@ -9,7 +10,7 @@ let ids = 0;
 /** A part of a page under its own heading. `more` stands beside the heading. */
 export function panel(title, content, more = null) {
   const id = `panel-${++ids}`;
-  return h("section", { class: "panel", "aria-labelledby": id },
+  return h("section", { class: "sheet panel", "aria-labelledby": id },
     h("div", { class: "panel-head" }, h("h2", { id }, title), more), content);
 }
 
@@ -29,13 +30,17 @@ export function tile(label, { href = null, more = null } = {}) {
   return { element, set };
 }
 
-/** A word with a mark of its own shape before it: good, doubt, bad or idle. */
+const SHAPES = { good: "completed", doubt: "failures", bad: "failed", idle: "gone" };
+
+/** A word behind a mark of its own shape: `set(tone, word, title)`; tone is good, doubt, bad or idle. */
 export function chip() {
+  const mark = icon("gone");
   const word = h("span", null);
-  const element = h("span", { class: "chip" }, h("span", { class: "chip-mark", "aria-hidden": "true" }), word);
+  const element = h("span", { class: "chip" }, mark, word);
   const set = (tone, said, title = null) => {
     attribute(element, "data-tone", tone);
     attribute(element, "title", title);
+    reshape(mark, SHAPES[tone]);
     text(word, said);
   };
   return { element, set };
@@ -72,10 +77,10 @@ export function keyed(parent, items, keyOf, make) {
 export function table(label, columns, keyOf) {
   const body = h("tbody", { role: "rowgroup" });
   const heads = columns.map(({ head, kind }) => h("th", { scope: "col", role: "columnheader", "data-kind": kind }, head));
-  const whole = h("table", { class: "grid", role: "table", "aria-label": label },
+  const whole = h("table", { class: "listing", role: "table", "aria-label": label },
     h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, heads)), body);
   const none = h("p", { class: "empty" });
-  const element = h("div", { class: "grid-frame" }, whole, none);
+  const element = h("div", { class: "listing-frame" }, whole, none);
   const make = () => {
     const cells = columns.map(({ head, kind }) => h("td", { role: "cell", "data-kind": kind, "data-head": head }));
     const paint = (item) => columns.forEach((column, n) =>

@@ -1,0 +1,25 @@
+// Whether the list can be believed: what the auditor's newest round found, and how old that is.
+
+import { counted, now, span } from "../format.js";
+
+/** A round comes every minute: one that is older was the last of its auditor. */
+const ROUND_MS_MAX = 300_000;
+const GAUGES = [["ghosts", "ghost", "ghosts"], ["missing", "missing job", "missing jobs"], ["stuck", "stuck job", "stuck jobs"], ["drift", "drifted job", "drifted jobs"]];
+
+/** {tone, title, detail}: green only where the newest round is fresh, whole, and found nothing. */
+export function truthOf({ overview, live }) {
+  if (!overview) return { tone: "idle", title: "Not known yet", detail: "Nothing was heard of the broker yet." };
+  const { audit } = overview;
+  if (!audit) return { tone: "doubt", title: "Not known", detail: "What the auditor tells cannot be read." };
+  if (!audit.at) return { tone: "doubt", title: "No audit yet", detail: "No auditor has gone round: it runs in broker serve." };
+  const age = Math.max(0, now() - audit.at);
+  const round = `The newest round ended ${span(age)} ago, over ${counted(audit.origins, "origin")}, and repaired ${audit.repaired}.`;
+  const all = `All rounds together: found ${audit.found_total}, repaired ${audit.repaired_total}.`;
+  const detail = `${round} ${all}`;
+  const found = GAUGES.filter(([name]) => audit[name]).map(([name, one, many]) => counted(audit[name], one, many));
+  if (found.length) return { tone: "bad", title: found.join(", "), detail };
+  if (audit.unread) return { tone: "doubt", title: `${counted(audit.unread, "origin")} could not be audited`, detail };
+  if (age > ROUND_MS_MAX) return { tone: "doubt", title: `The last audit ended ${span(age)} ago`, detail: `Since then nobody has looked. ${all}` };
+  if (!live) return { tone: "doubt", title: "0 ghosts when last heard", detail: "What is shown may be old." };
+  return { tone: "good", title: "0 ghosts", detail: `Nothing missing, stuck or drifted. ${detail}` };
+}
