@@ -12,6 +12,8 @@ from starlette.requests import HTTPConnection
 
 from broker.async_client import AsyncBroker
 from broker.readers import Readers
+from broker.web.pulse import Pulse
+from broker.web.stream import Texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,12 @@ class Hub:
     turns: Callable[[], Mapping[str, float]] = dict
     #: Set when the process was told to end: no new work is taken.
     draining: Event = field(default_factory=Event)
+    #: What every client of a stream is told beside changes, and the changes as text.
+    pulse: Pulse = field(init=False)
+    texts: Texts = field(init=False, default_factory=Texts)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pulse", Pulse(self.broker, self.readers))
 
 
 def _hub(connection: HTTPConnection) -> Hub:
