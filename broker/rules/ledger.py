@@ -6,6 +6,7 @@ Tests hold the script against it, and the explorations of the attempt machine ru
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from broker.rules import index
@@ -37,9 +38,16 @@ class Ledger:
     done: dict[Key, int] = field(default_factory=dict)
     ready: dict[Key, int] = field(default_factory=dict)
     delayed: dict[Key, int] = field(default_factory=dict)
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)  #: by (outcome, rule)
 
     def apply(self, event: Event, now: int) -> Answer:
         """Decide one event and book it; `now` is epoch milliseconds."""
+        answer = self._apply(event, now)
+        if answer.rule != "invalid":
+            self.counts[answer.outcome, answer.rule] += 1
+        return answer
+
+    def _apply(self, event: Event, now: int) -> Answer:
         name = mark(event)
         if name and (first := self._answer(name)):
             return Answer(DUPLICATE, first.rule, first.rev)

@@ -5,13 +5,16 @@ It reads what costs next to nothing, all in one call, whatever the logs hold.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import redis
 
 from broker.errors import Damaged
 from broker.store.connection import redis_errors
+from broker.store.decode import read_number, read_text
 from broker.store.log import Position, position_of
 from broker.store.store import Store
 
@@ -20,9 +23,12 @@ SAMPLES = 5
 #: Origins that one call asks for.
 PAGE = 200
 _ASKED = 7
+#: How a field of meta begins that counts answers: `n:<outcome>:<rule>`.
+_COUNT = "n:"
 
 
-class Figures(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Figures:
     """One origin. What could not be read is None, and `damage` says why (empty: all was)."""
 
     origin: str
@@ -38,11 +44,17 @@ class Figures(NamedTuple):
     done: int | None = None
     ready: int | None = None
     delayed: int | None = None
+    #: How many events were answered how, by outcome and rule (of `error` it is empty), since meta began.
+    answers: Counter[tuple[str, str]] = field(default_factory=Counter)
     damage: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """As every face shows it."""
-        return self._asdict() | {"damage": self.damage or None}
+        shown = asdict(self) | {"damage": self.damage or None}
+        shown["answers"] = {
+            ":".join(filter(None, pair)): count for pair, count in sorted(self.answers.items())
+        }
+        return shown
 
 
 def read_figures(store: Store, origins: Sequence[str]) -> list[Figures]:
@@ -63,7 +75,7 @@ def _ask(pipe: Any, store: Store, origin: str) -> None:
     books = store.keys.of(origin)
     pipe.xinfo_stream(books.log)
     pipe.memory_usage(books.log, samples=SAMPLES)
-    pipe.hmget(books.meta, "epoch", "floor", "rev")
+    pipe.hgetall(books.meta)
     for name in (books.live, books.done, books.ready, books.delayed):
         pipe.zcard(name)
 
@@ -75,13 +87,15 @@ def _read(origin: str, replies: Sequence[Any]) -> Figures:
     info, size, meta, *counts = replies
     if isinstance(info, redis.ResponseError) and "no such key" in str(info):
         info = {"length": 0, "entries-added": 0}
-    wrong = [reply for reply in (info, meta, *counts) if not isinstance(reply, (dict, list, int))]
+    wrong = [reply for reply in (info, meta, *counts) if not isinstance(reply, (dict, int))]
     info = info if isinstance(info, dict) else {}
     length, added = info.get("length"), info.get("entries-added")
     position: Position | None = None
-    if length is not None and isinstance(meta, list):
+    meta = meta if isinstance(meta, dict) else None
+    if length is not None and meta is not None:
         try:
-            position = position_of(origin, meta, length)
+            stands = [meta.get(name) for name in (b"epoch", b"floor", b"rev")]
+            position = position_of(origin, stands, length)
         except Damaged as error:
             wrong.append(error)
     live, done, ready, delayed = map(_number, counts)
@@ -97,8 +111,20 @@ def _read(origin: str, replies: Sequence[Any]) -> Figures:
         done=done,
         ready=ready,
         delayed=delayed,
+        answers=_answers(meta or {}),
         damage=" ".join(str(wrong[0]).split())[:200] if wrong else "",
     )
+
+
+def _answers(meta: Mapping[bytes, bytes]) -> Counter[tuple[str, str]]:
+    """What is no count counts as none: the merge begins it anew."""
+    found: Counter[tuple[str, str]] = Counter()
+    for raw, told in meta.items():
+        name, count = read_text(raw), read_number(told)
+        if name.startswith(_COUNT) and count:
+            outcome, _, rule = name.removeprefix(_COUNT).partition(":")
+            found[outcome, rule] = count
+    return found
 
 
 def _number(reply: object) -> int | None:

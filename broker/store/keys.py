@@ -154,7 +154,10 @@ class OriginKeys:
 
     @property
     def meta(self) -> str:
-        """Hash: epoch, floor, rev (the last), horizon, turned_at (of `seen`), stale_after, mending, term:<role>."""
+        """Hash: epoch, floor, rev (the last), horizon, turned_at (of `seen`), stale_after, mending, term:<role>.
+
+        And how many events were answered how: n:<outcome>:<rule>.
+        """
         return f"{self.prefix}:meta"
 
     @property

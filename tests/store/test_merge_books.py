@@ -72,7 +72,7 @@ def test_lost_meta_is_made_anew_of_the_log(script):
     rev = last_id(script)
     script.store.client.delete(script.keys.meta)
     script.apply([report("7")])  # no change: nothing is logged
-    assert meta(script) == {"rev": rev}
+    assert meta(script) == {"rev": rev, "n:duplicate:no_change": "1"}
     script.apply([report("8")])
     assert meta(script)["floor"] == rev
     assert meta(script)["epoch"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from broker.rules.event import AHEAD_MS_MAX, NUMBER_MAX
@@ -94,7 +96,7 @@ def test_a_repeat_is_seen_logs_nothing_and_leaves_the_generation(story, form, re
     before = story.twin.books()
     story.wait(5)
     assert getattr(story, form)(removed_at=removed_at) == "duplicate seen"
-    assert story.twin.books() == before
+    assert replace(story.twin.books(), counts=before.counts) == before
 
 
 @either_form

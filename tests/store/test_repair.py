@@ -36,10 +36,18 @@ def mender(shop):
 
 
 def kept(shop):
-    """All that the origin keeps, but for what `why` tells of a refusal. An empty field is as good as none."""
+    """All that the origin keeps, but for what is told of a refusal: to `why`, and by number.
+
+    An empty field is as good as none.
+    """
     client = shop.client
+
+    def fields(name):
+        found = client.hgetall(name).items()
+        return {field: said for field, said in found if said and not field.startswith(b"n:")}
+
     read = {
-        b"hash": lambda name: {field: said for field, said in client.hgetall(name).items() if said},
+        b"hash": fields,
         b"zset": lambda name: client.zrange(name, 0, -1, withscores=True),
         b"stream": client.xrange,
         b"string": client.get,

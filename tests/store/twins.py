@@ -49,6 +49,7 @@ class Books:
     turned_at: int
     terms: dict
     stale_after: int | None
+    counts: dict
 
 
 class LedgerTwin:
@@ -84,6 +85,7 @@ class LedgerTwin:
             turned_at=books.turned_at,
             terms={role: term for role, term in books.terms.items() if term},
             stale_after=books.stale_after,
+            counts=dict(books.counts),
         )
 
 
@@ -156,6 +158,11 @@ class RedisTwin:
                 if name.startswith("term:")
             },
             stale_after=int(meta["stale_after"]) if "stale_after" in meta else None,
+            counts={
+                tuple(name.split(":")[1:]): int(count)
+                for name, count in meta.items()
+                if name.startswith("n:")
+            },
         )
 
     def _answers(self, found):

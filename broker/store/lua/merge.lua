@@ -4,7 +4,7 @@
 -- meets a damaged key of its own job answers `error`; the others of the batch apply.
 -- KEYS
 --   log        stream: accepted events
---   meta       hash: epoch floor rev horizon turned_at stale_after term:<role>
+--   meta       hash: epoch floor rev horizon turned_at stale_after term:<role> n:<outcome>:<rule>
 --   live       zset: jobs that have not ended
 --   done       zset: jobs that have ended
 --   ready      zset: jobs that may be placed
@@ -30,7 +30,7 @@
 --   `again`: the siblings given are not those of `ids`, nothing was done. Then one more: the log's epoch, by which
 --   the caller notices that Redis began anew
 -- WRITES
---   all of KEYS
+--   all of KEYS; in meta also how many events were answered so, by outcome and rule (n:error: without a rule)
 
 local call, format, find, max = redis.call, string.format, string.find, math.max
 local NOW, NOW_TEXT = tonumber(ARGV[1]), ARGV[1]
@@ -180,6 +180,7 @@ while at <= #ARGV do
     local reason = type(outcome) == 'table' and outcome.err or tostring(outcome)
     outcome, rule, rev = 'error', string.sub(string.gsub(reason, '%s+', ' '), 1, 200), ''
   end
+  tally(outcome, rule)
   local size = #answers
   answers[size + 1], answers[size + 2], answers[size + 3] = outcome, rule, rev
 end

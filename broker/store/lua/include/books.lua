@@ -21,8 +21,27 @@ local function open_books()
   call('HSET', META, 'rev', book.rev)
 end
 
+-- How many events of the call were answered how: outcome -> rule -> count. One that was not decided counts when it is;
+-- of an invalid one nothing is written, not even that.
+local counts = {applied = {}, duplicate = {}, refused = {}, error = {}}
+
+local function tally(outcome, rule)
+  local of = counts[outcome]
+  if not of or rule == 'invalid' then return end
+  if outcome == 'error' then rule = '' end  -- there it is the reason: a text of any kind
+  of[rule] = (of[rule] or 0) + 1
+end
+
 local function close_books()
   if book.rev ~= book.rev_before then call('HSET', META, 'rev', book.rev) end
+  for outcome, of in pairs(counts) do
+    for rule, count in pairs(of) do
+      local name = 'n:' .. outcome .. (rule ~= '' and ':' .. rule or '')
+      -- What a foreign hand wrote there is no count: it begins anew. Nothing may fail now.
+      local told = redis.pcall('HINCRBY', META, name, count)
+      if type(told) == 'table' then call('HSET', META, name, count) end
+    end
+  end
 end
 
 -- The log -----------------------------------------------------------------------------------------------------------
