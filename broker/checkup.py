@@ -20,6 +20,17 @@ from broker.store.standing import has_left
 if TYPE_CHECKING:
     from broker.catalog import Catalog
 
+__all__ = [
+    "Finding",
+    "Health",
+    "check_start",
+    "examine",
+    "judge_groups",
+    "judge_server",
+    "look",
+    "worst_first",
+]
+
 OK, WARNING, ERROR = "ok", "warning", "error"
 _ORDER = {ERROR: 0, WARNING: 1, OK: 2}
 
@@ -54,12 +65,17 @@ class Finding:
 def examine(catalog: Catalog) -> list[Finding]:
     """Look at the server, the nodes, the jobs that wait and the groups; raises Unavailable where no Redis answers."""
     found = list(judge_server(read(catalog.store)))
-    for look in (_nodes, _waiting, _groups):
+    for part in (_nodes, _waiting, _groups):
         try:
-            found += look(catalog)
+            found += part(catalog)
         except Damaged as error:
-            found.append(Finding(ERROR, look.__name__.strip("_"), f"cannot be read: {error}"))
+            found.append(Finding(ERROR, part.__name__.strip("_"), f"cannot be read: {error}"))
     return found
+
+
+def look(catalog: Catalog) -> Health:
+    """The server as it describes itself, asked now; raises Unavailable."""
+    return read(catalog.store)
 
 
 def worst_first(found: Iterable[Finding]) -> list[Finding]:

@@ -63,6 +63,7 @@ class Readers:
         self._numbers = count(1)
         self._list = SharedList(history_size)
         self._current_at = -math.inf
+        self._turned_at = time.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="broker-readers", daemon=True)
         self._thread.start()
@@ -103,6 +104,11 @@ class Readers:
     def age_seconds(self) -> float:
         """How long ago all that was logged was known: below 3 in health, infinite before the first list."""
         return time.monotonic() - self._current_at
+
+    @property
+    def turn_seconds(self) -> float:
+        """How long ago the reading began its last turn: far below 30, also while Redis is away."""
+        return time.monotonic() - self._turned_at
 
     @property
     def closed(self) -> bool:
@@ -150,6 +156,7 @@ class Readers:
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
+                self._turned_at = time.monotonic()
                 self._step()
         except BaseException:
             self.close()  # nobody may wait for what never comes

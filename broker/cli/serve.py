@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from broker.cli.exits import ERROR
 from broker.config import settings
 
 if TYPE_CHECKING:
@@ -51,12 +54,19 @@ def serve(
     config = settings(allow_volatile=allow_volatile or None, listen=listen)
     set_up_logs(config.log_level, config.log_format)
     url, turns = find_url(config), Turns()
-    with stop_orders() as stop, open_store(url, config.namespace) as store:
+    with stop_orders(_end_at_once) as stop, open_store(url, config.namespace) as store:
         check_server(store, config)
         with answering_http(url, config, stop.event, turns) as http:
             where = f"HTTP at {http}" if http else "no HTTP (setting listen is off)"
             typer.echo(f"broker serve: the roles run, {where}; Ctrl-C ends them")
             run_roles(store, stop.event, config.budgets, config.bounds, config.trust_dir, turns)
+
+
+def _end_at_once() -> None:
+    """Whatever still hangs is left as a kill would leave it: the fleet is made for that."""
+    print("broker serve: ended at once; others lead when its leases have run out", file=sys.stderr)
+    sys.stderr.flush()
+    os._exit(ERROR)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
 
@@ -12,11 +12,15 @@ _ORDERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stop:
-    """Set by Ctrl-C, by SIGTERM and by the end of the terminal. `orders` counts them: a second one means `at once`."""
+    """Set by Ctrl-C, by SIGTERM and by the end of the terminal. `orders` counts them: a second one means `at once`.
 
-    def __init__(self) -> None:
+    Then `again` is called, on a thread of ours.
+    """
+
+    def __init__(self, again: Callable[[], object] = lambda: None) -> None:
         self.event = threading.Event()
         self.orders = 0
+        self._again = again
         # A handler may interrupt whoever holds the event's lock; a SimpleQueue has none to wait for.
         self._calls: SimpleQueue[bool] = SimpleQueue()
         threading.Thread(target=self._take, name="orders", daemon=True).start()
@@ -32,13 +36,15 @@ class Stop:
 
     def _take(self) -> None:
         while self._calls.get():
+            if self.event.is_set() and self.orders > 1:
+                self._again()
             self.event.set()
 
 
 @contextmanager
-def stop_orders() -> Iterator[Stop]:
-    """Take the orders to end while inside."""
-    stop = Stop()
+def stop_orders(again: Callable[[], object] = lambda: None) -> Iterator[Stop]:
+    """Take the orders to end while inside; `again` is called at each but the first."""
+    stop = Stop(again)
     before = {number: signal.signal(number, stop.order) for number in _ORDERS}
     try:
         yield stop

@@ -7,6 +7,7 @@ from fastapi import FastAPI
 import broker
 from broker.web import auth, docs, events, fleet, health, jobs, metrics, pages, watch
 from broker.web.auth import Gate
+from broker.web.health import Vitals
 from broker.web.hub import Hub
 from broker.web.openapi import add_openapi
 from broker.web.paths import KeyPaths
@@ -23,6 +24,7 @@ def create_app(hub: Hub, gate: Gate | None = None) -> FastAPI:
     )
     app.state.hub = hub
     app.state.gate = gate or Gate()
+    app.state.vitals = Vitals(hub.broker)
     add_problems(app)
     for part in PARTS:
         app.include_router(part.router)
