@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import sys
 import time
 
@@ -17,6 +18,8 @@ from broker.web.problems import problem
 HEAD_SECONDS_MAX = 10.0
 #: How long a connection may rest between two requests, in seconds.
 REST_SECONDS_MAX = 30
+#: How long a client may take nothing of what waits for it, in seconds.
+STALL_SECONDS_MAX = 60.0
 #: Clients served at once: many a system allows a process 1,024 open files.
 CLIENTS_MAX = 800
 #: Beyond, each is told so; and beyond these, nobody is heard at all.
@@ -26,13 +29,17 @@ REPEAT_SECONDS = 60.0
 
 
 class Connection(H11Protocol):
-    """HTTP/1.1 for one client. Who sends half a head is cut off; what is no HTTP is answered by a problem document."""
+    """HTTP/1.1 for one client. Who sends half a head is cut off, and who does not read what it asked for; what is no
+    HTTP is answered by a problem document.
+    """
 
     _cut: asyncio.TimerHandle | None = None
+    _stall: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """As uvicorn's, while there is room."""
         super().connection_made(transport)
+        _limit_unread(transport.get_extra_info("socket"))
         if len(self.connections) > CONNECTIONS_MAX:
             transport.abort()
         else:
@@ -41,7 +48,18 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """As uvicorn's."""
         self._end_watch()
+        self._end_stall()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """As uvicorn's: more waits for the client than it takes."""
+        super().pause_writing()
+        self._watch_stall()
+
+    def resume_writing(self) -> None:
+        """As uvicorn's."""
+        self._end_stall()
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         """As uvicorn's."""
@@ -70,6 +88,29 @@ class Connection(H11Protocol):
         if self._cut is not None:
             self._cut.cancel()
             self._cut = None
+
+    def _watch_stall(self) -> None:
+        waits = self.transport.get_write_buffer_size()
+        self._stall = self.loop.call_later(STALL_SECONDS_MAX, self._look_for_stall, waits)
+
+    def _look_for_stall(self, before: int) -> None:
+        if self.transport.get_write_buffer_size() < before:
+            self._watch_stall()
+        else:  # closing would wait for what waits to be taken
+            self.transport.abort()
+
+    def _end_stall(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+
+
+def _limit_unread(connection: socket.socket) -> None:
+    """The system drops who acknowledges or takes nothing for as long, also where little waits, or the end does."""
+    if connection.family != socket.AF_UNIX and hasattr(socket, "TCP_USER_TIMEOUT"):
+        connection.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(STALL_SECONDS_MAX * 1000)
+        )
 
 
 class Seldom(logging.Filter):
