@@ -38,17 +38,19 @@ class Vitals:
 
     def __init__(self, broker: AsyncBroker) -> None:
         self._broker = broker
-        self._asked: asyncio.Future[Health] | None = None
+        self._asked: asyncio.Task[Health | str] | None = None
 
     async def health(self) -> Health | str:
         """The server as it describes itself, else why it does not."""
         if self._asked is None or self._asked.done():
-            self._asked = asyncio.ensure_future(asyncio.to_thread(look, self._broker.broker))
+            self._asked = asyncio.create_task(asyncio.to_thread(self._look))
         done, _ = await asyncio.wait({self._asked}, timeout=ANSWER_SECONDS_MAX)
-        if not done:
-            return f"no answer within {ANSWER_SECONDS_MAX:g} s"
+        return self._asked.result() if done else f"no answer within {ANSWER_SECONDS_MAX:g} s"
+
+    def _look(self) -> Health | str:
+        """Whether or not anybody still waits for it."""
         try:
-            return self._asked.result()
+            return look(self._broker.broker)
         except BrokerError as error:
             return str(error)
 
