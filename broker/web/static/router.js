@@ -4,7 +4,9 @@
 export function router(show) {
   const navigate = (path, { replace = false } = {}) => {
     if (path === location.pathname + location.search) return;
-    history[replace ? "replaceState" : "pushState"](null, "", path);
+    // `within`: going back stays in this page.
+    if (replace) history.replaceState(history.state, "", path);
+    else history.pushState({ within: true }, "", path);
     show(location);
   };
   addEventListener("popstate", () => show(location));

@@ -1,0 +1,66 @@
+// What happened to one job, oldest first: the entries of its log, and greyed among them what was refused, by which rule.
+
+import { fill, h } from "./dom.js";
+import { clock, count, instant, visible } from "./format.js";
+import { stateMark } from "./mark.js";
+
+/** Paint `{entries, refused, whole}` into a sheet. */
+export function paintTimeline(place, { entries, refused, whole }) {
+  const lines = [
+    ...entries.map((entry) => ({ at: entry.at, entry })),
+    ...refused.map((refusal) => ({ at: refusal.at, refusal })),
+  ].sort((a, b) => a.at - b.at);
+  const rows = lines.map((line, index) => {
+    const since = index ? line.at - lines[index - 1].at : null;
+    return line.entry ? entryRow(line.entry, since, before(entries, line.entry)) : refusalRow(line.refusal, since);
+  });
+  const table = h("table", { class: "timeline" },
+    h("thead", null, h("tr", null, ["When", "State", "Rule", "Node", "Seq", "Attempt", "By"].map((title) => h("th", { scope: "col", class: title === "Seq" || title === "Attempt" ? "number" : null }, title)))),
+    h("tbody", null, rows));
+  fill(place, h("h2", null, "Timeline"),
+    whole ? null : h("p", { class: "sheet-note" }, "Older entries are no longer in the log, or not near enough to be shown."),
+    rows.length ? h("div", { class: "scroll-x", tabindex: 0, role: "group", "aria-label": "Timeline" }, table) : h("p", { class: "sheet-note" }, "The log tells nothing of it any more."));
+}
+
+const before = (entries, entry) => entries[entries.indexOf(entry) - 1]?.record ?? null;
+
+function entryRow(entry, since, old) {
+  const { record } = entry;
+  const told = record ?? {};
+  const again = record && old && old.attempt && record.attempt > old.attempt;
+  return h("tr", { "data-rule": entry.rule, "data-rev": entry.rev },
+    when(entry.at, since),
+    h("td", null, stateMark(record)),
+    h("td", null, h("code", null, entry.rule), told.reason && told.reason !== old?.reason ? h("span", { class: "dim" }, ` ${visible(told.reason)}`) : null,
+      told.error && told.error !== old?.error ? h("div", { class: "said" }, visible(told.error)) : null),
+    h("td", null, visible(told.node ?? "")),
+    h("td", { class: "number" }, told.seq || ""),
+    h("td", { class: "number", "data-raised": again ? "yes" : null }, told.attempt || ""),
+    h("td", { class: "dim" }, visible(entry.by)));
+}
+
+function refusalRow(refusal, since) {
+  const { rule, event, state, node, seq, attempt, by, at, count: times } = refusal;
+  return h("tr", { class: "refused", "data-rule": rule, "data-refused": "yes" },
+    when(at, since),
+    h("td", null, h("span", { class: "state", "data-state": "refused" }, "refused")),
+    h("td", null, h("code", null, rule), times > 1 ? ` ×${count(times)}` : null,
+      h("div", { class: "said" }, visible([event, state].filter(Boolean).join(" ")))),
+    h("td", null, visible(node)),
+    h("td", { class: "number" }, seq || ""),
+    h("td", { class: "number" }, attempt || ""),
+    h("td", { class: "dim" }, visible(by)));
+}
+
+function when(at, since) {
+  if (!at) return h("td", null, "");
+  return h("td", { class: "when", title: instant(at) }, h("time", { datetime: new Date(at).toISOString() }, clock(at)),
+    since === null ? null : h("span", { class: "since" }, gap(since)));
+}
+
+/** How long after the line before. */
+function gap(ms) {
+  if (ms < 1_000) return `+${ms}ms`;
+  if (ms < 100_000) return `+${(ms / 1000).toFixed(1)}s`;
+  return ms < 5_400_000 ? `+${Math.round(ms / 60_000)}m` : `+${Math.round(ms / 3_600_000)}h`;
+}
