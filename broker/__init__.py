@@ -9,6 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from broker.async_client import AsyncBroker, AsyncJob
+    from broker.async_readers import AsyncReader, AsyncReaders
     from broker.client import Broker, Job
     from broker.config import Engine, Settings, engines, settings
     from broker.delivery import Delivery
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from broker.producer import AsyncJobEvents, JobEvents
     from broker.readers import Reader, Readers
     from broker.rules.event import Remove, RemovePair, Report
+    from broker.rules.filter import Filter
     from broker.rules.handoff import FUNCTION, queue_name, rq_job_id
     from broker.rules.key import Key
     from broker.rules.record import Record
@@ -51,6 +54,8 @@ if TYPE_CHECKING:
 
 __all__ = [  # noqa: RUF022 - grouped: it reads as a table of contents
     # Client
+    "AsyncBroker",
+    "AsyncJob",
     "Broker",
     "Job",
     "JobOptions",
@@ -69,9 +74,12 @@ __all__ = [  # noqa: RUF022 - grouped: it reads as a table of contents
     "RemovePair",
     "Report",
     # Readers
+    "AsyncReader",
+    "AsyncReaders",
     "AsyncSubscription",
     "Change",
     "Delivery",
+    "Filter",
     "Reader",
     "Readers",
     "Snapshot",
@@ -114,6 +122,8 @@ __all__ = [  # noqa: RUF022 - grouped: it reads as a table of contents
 ]
 
 _HOMES = {
+    "broker.async_client": ("AsyncBroker", "AsyncJob"),
+    "broker.async_readers": ("AsyncReader", "AsyncReaders"),
     "broker.client": ("Broker", "Job"),
     "broker.config": ("Engine", "Settings", "engines", "settings"),
     "broker.delivery": ("Delivery",),
@@ -125,6 +135,7 @@ _HOMES = {
     "broker.producer": ("AsyncJobEvents", "JobEvents"),
     "broker.readers": ("Reader", "Readers"),
     "broker.rules.event": ("Remove", "RemovePair", "Report"),
+    "broker.rules.filter": ("Filter",),
     "broker.rules.handoff": ("FUNCTION", "queue_name", "rq_job_id"),
     "broker.rules.key": ("Key",),
     "broker.rules.record": ("Record",),

@@ -66,14 +66,22 @@ class Reader:
         the changes. Waits until all was listed for the first time; raises Unavailable or Damaged where that meets
         trouble.
         """
+        while True:
+            with self._list.lock:
+                while not self._list.is_listed and self._list.trouble is None and not self.closed:
+                    self._inbox.woken.wait()
+            if found := self.snapshot_if_listed():
+                return found
+
+    def snapshot_if_listed(self) -> Snapshot | None:
+        """The same at once; None where not everything was listed yet, and nothing stands in its way."""
         with self._list.lock:
             self._inbox.look()
-            while not self._list.is_listed:
+            if not self._list.is_listed:
                 self._list.raise_trouble()
                 if self.closed:
                     raise Unavailable(f"{self.name} was closed before anything was listed")
-                self._inbox.woken.wait()
-            self._inbox.look()
+                return None
             self._inbox.ring.begin()
             self._cursor, self._position = self._list.cursor, self._list.position
             records = dict(self._list.records)

@@ -12,7 +12,7 @@ import random
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from broker.catalog import Catalog
 from broker.delivery import Delivery
@@ -29,6 +29,8 @@ PAUSE_SECONDS_MIN = 0.05
 PAUSE_SECONDS_MAX = 2.0
 #: How often it is noticed that an event loop was closed under its handler, in seconds.
 LOOP_LOOK_SECONDS = 0.5
+
+_OWN_END = "a handler cannot wait for the end of its own subscription: close it"
 
 Value = TypeVar("Value")
 
@@ -76,9 +78,7 @@ class Subscription:
     def join(self, timeout: float | None = None) -> bool:
         """Wait until it has ended, `timeout` seconds at most: whether it has. Raises what ended it, if not `close`."""
         if threading.current_thread() in self._threads:
-            raise RuntimeError(
-                "a handler cannot wait for the end of its own subscription: close it"
-            )
+            raise RuntimeError(_OWN_END)
         if not self._ended.wait(timeout):
             return False
         for thread in self._threads:
@@ -149,6 +149,7 @@ class AsyncSubscription:
             check_coroutine_function("on_gone", on_gone)
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
+        self._handling: asyncio.Task[Any] | None = None
         member = Member(
             broker.store,
             broker.config,
@@ -176,6 +177,8 @@ class AsyncSubscription:
 
     async def join(self, timeout: float | None = None) -> bool:
         """See `Subscription.join`."""
+        if self._handling is not None and asyncio.current_task() is self._handling:
+            raise RuntimeError(_OWN_END)
         try:
             await asyncio.wait_for(self._ended.wait(), timeout)
         except TimeoutError:
@@ -194,6 +197,7 @@ class AsyncSubscription:
         """Run it in the loop, from the member's thread. A loop that was closed ends the subscription."""
 
         async def run() -> None:
+            self._handling = asyncio.current_task()
             await function(value)
 
         running = run()

@@ -3,67 +3,75 @@
 Whatever happens to the log (cut, lost, of a wrong type), to the connection or to Redis meanwhile, the record is looked
 at again within a second, or when Redis is back; so nothing makes it hang, and nothing but the job's end, its removal or
 its loss ends it early.
+
+What a look at the record means is told here once (`over`), for one wait that blocks and for a thousand that are
+awaited (`broker.waits`).
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Collection, Iterator
 from threading import Event
-from typing import NamedTuple
 
 from broker.errors import Damaged, NotFound, TimedOut, Unavailable
 from broker.patience import patiently
 from broker.rules.entry import Entry
 from broker.rules.key import Key
 from broker.rules.record import Record
+from broker.rules.replay import rev_order
 from broker.rules.state import REMOVE
 from broker.store.log import Log
 from broker.store.store import Store
 from broker.store.view import View
 
-#: The record is looked at at least so often, in milliseconds: no lost wake-up can make it hang.
+#: The record is looked at again at least so often, in milliseconds: no lost wake-up can make it hang.
 LOOK_MS = 1_000
 #: How long Redis may be away, in seconds: as long as a worker tries to tell it an end.
 AWAY_SECONDS_MAX = 60.0
 
+#: What a wait comes to: the record of the job that ended, None where it was removed, or what is to be raised.
+Answer = Record | Exception | None
 
-class _Look(NamedTuple):
-    """The record, and where the log stood just before: what happens after it rings again. Empty: it cannot ring."""
 
-    rev: str
-    record: Record | None
+class Wait:
+    """A job whose end is waited for, and what was seen of it last."""
+
+    def __init__(self, key: Key, timeout: float | None) -> None:
+        self.key = key
+        self.record: Record | None = None
+        #: Where the log stood just before that: what happens after it rings again. Empty: it cannot ring.
+        self.rev = ""
+        self._timeout = timeout
+        self.deadline = math.inf if timeout is None else time.monotonic() + timeout
+
+    @property
+    def left(self) -> float:
+        """How long it may still last, in seconds."""
+        return max(0.0, self.deadline - time.monotonic())
+
+    def timed_out(self) -> TimedOut:
+        """What is raised at its deadline."""
+        state = self.record.state if self.record else "not known"
+        return TimedOut(f"{self.key} is still {state} after {self._timeout} s")
 
 
 def wait_for_end(store: Store, view: View, key: Key, timeout: float | None) -> Record | None:
     """Block until the job ends; its record then, None where it was removed before. See `Catalog.wait`."""
-    deadline = math.inf if timeout is None else time.monotonic() + timeout
+    wait = Wait(key, timeout)
     log = Log(store, key.origin)
-    seen = _look(log, view, key)
-    if seen.record is None:
-        raise NotFound(f"no job {key} is known")
-    created_at = seen.record.created_at
-    while not seen.record.ended:
-        before = seen
-        if (left := deadline - time.monotonic()) <= 0:
-            raise TimedOut(f"{key} is still {seen.record.state} after {timeout} s")
-        _sleep(log, seen.rev, math.ceil(min(1000 * left, LOOK_MS)))
-        left = deadline - time.monotonic()
-        seen = patiently(lambda: _look(log, view, key), min(max(left, 0), AWAY_SECONDS_MAX))
-        if seen.record is None or seen.record.created_at != created_at:
-            told = partial(_last_word, log, view, key, created_at, before.rev)
-            return patiently(told, AWAY_SECONDS_MAX)
-    return seen.record
-
-
-def _look(log: Log, view: View, key: Key) -> _Look:
-    try:
-        rev = log.position().rev
-    except Damaged:
-        rev = ""
-    return _Look(rev, view.get(key))
+    told = list(over(store, view, [wait]))
+    while not told:
+        if not wait.left:
+            raise wait.timed_out()
+        _sleep(log, wait.rev, math.ceil(min(1000 * wait.left, LOOK_MS)))
+        patience = min(wait.left, AWAY_SECONDS_MAX)
+        told = patiently(lambda: list(over(store, view, [wait])), patience)
+    [(_, answer)] = told
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 def _sleep(log: Log, rev: str, wait_ms: int) -> None:
@@ -77,22 +85,92 @@ def _sleep(log: Log, rev: str, wait_ms: int) -> None:
     Event().wait(wait_ms / 1000)
 
 
-def _last_word(log: Log, view: View, key: Key, created_at: int, rev: str) -> Record | None:
-    """What became of a job whose record is not there any more: its end, if the log tells of one after `rev`.
+def over(store: Store, view: View, waits: Collection[Wait]) -> Iterator[tuple[Wait, Answer]]:
+    """Look at each job once: those waits that are over, each with its answer.
 
-    None where it was removed without; raises NotFound where neither is so.
+    Raises Unavailable; what was not told by then is found by the next look.
     """
-    for entry in _entries(log, rev):
+    revs = {origin: _rev(store, origin) for origin in {wait.key.origin for wait in waits}}
+    vanished: dict[str, list[Wait]] = {}
+    for wait, found in _records(view, waits):
+        before = wait.record
+        if isinstance(found, Damaged):
+            yield wait, found
+        elif before is None and found is None:
+            yield wait, NotFound(f"no job {wait.key} is known")
+        elif before is not None and (found is None or found.created_at != before.created_at):
+            vanished.setdefault(wait.key.origin, []).append(wait)
+        else:
+            wait.record, wait.rev = found, revs[wait.key.origin]
+            if found is not None and found.ended:
+                yield wait, found
+    for origin, gone in vanished.items():
+        try:
+            yield from _last_words(Log(store, origin), view, gone)
+        except Damaged as met:
+            yield from ((wait, met) for wait in gone)
+
+
+def _rev(store: Store, origin: str) -> str:
+    try:
+        return Log(store, origin).position().rev
+    except Damaged:
+        return ""
+
+
+def _records(view: View, waits: Collection[Wait]) -> Iterator[tuple[Wait, Record | Damaged | None]]:
+    try:
+        yield from zip(waits, view.get_many([wait.key for wait in waits]), strict=True)
+        return
+    except Damaged:
+        pass
+    for wait in waits:  # one of them cannot be read: the others can
+        try:
+            yield wait, view.get(wait.key)
+        except Damaged as met:
+            yield wait, met
+
+
+def _last_words(log: Log, view: View, gone: list[Wait]) -> Iterator[tuple[Wait, Answer]]:
+    """What became of jobs whose records are not there any more: their ends, if the log tells of any since."""
+    heard = _heard(log, gone)
+    horizon = view.horizon(log.origin)
+    for wait in gone:
+        if wait in heard:
+            yield wait, heard[wait]
+        elif max(view.tombstone(wait.key), horizon) >= _generation(wait):
+            yield wait, None
+        elif view.get(wait.key) is not None:
+            name = f"{wait.key} was replaced by another job of its name before it ended"
+            yield wait, NotFound(name)
+        else:
+            yield (
+                wait,
+                NotFound(f"{wait.key} is not there any more, and was not removed: Redis lost it"),
+            )
+
+
+def _heard(log: Log, gone: list[Wait]) -> dict[Wait, Record]:
+    """The first end of each that the log tells, if it was no removal."""
+    waits: dict[str, list[Wait]] = {}
+    for wait in gone:
+        waits.setdefault(wait.key.job, []).append(wait)
+    heard: dict[Wait, Record] = {}
+    since = min((wait.rev for wait in gone if wait.rev), key=rev_order, default="")
+    for entry in _entries(log, since):
         record = entry.record
-        if record is None or entry.job != key.job or record.created_at != created_at:
+        if record is None or not record.ended or record.desired == REMOVE:
             continue
-        if record.ended and record.desired != REMOVE:
-            return record
-    if max(view.tombstone(key), view.horizon(key.origin)) >= created_at:
-        return None
-    if view.get(key) is not None:
-        raise NotFound(f"{key} was replaced by another job of its name before it ended")
-    raise NotFound(f"{key} is not there any more, and was not removed: Redis lost it")
+        for wait in waits.get(entry.job, ()):
+            if record.created_at == _generation(wait) and rev_order(entry.rev) > rev_order(
+                wait.rev
+            ):
+                heard.setdefault(wait, record)
+    return heard
+
+
+def _generation(wait: Wait) -> int:
+    return wait.record.created_at if wait.record else 0
 
 
 def _entries(log: Log, rev: str) -> Iterator[Entry]:

@@ -19,12 +19,12 @@ SCRIPTS = sorted((ROOT / "broker/store/lua").rglob("*.lua"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 CLIENT = {
-    "broker.async_client", "broker.async_readers", "broker.audits", "broker.catalog", "broker.checkup",
-    "broker.client", "broker.delivery", "broker.doubts", "broker.explain", "broker.fleet", "broker.groups",
-    "broker.handler", "broker.holder", "broker.leases", "broker.member", "broker.outcome", "broker.overview",
-    "broker.patience", "broker.producer", "broker.reader", "broker.readers", "broker.reported", "broker.reporting",
-    "broker.shared", "broker.submission", "broker.subscription", "broker.timeline", "broker.trust", "broker.waiting",
-    "broker.waits", "broker.wishes",
+    "broker.async_catalog", "broker.async_client", "broker.async_readers", "broker.audits", "broker.catalog",
+    "broker.checkup", "broker.client", "broker.delivery", "broker.doubts", "broker.explain", "broker.fleet",
+    "broker.groups", "broker.handler", "broker.holder", "broker.leases", "broker.member", "broker.outcome",
+    "broker.overview", "broker.patience", "broker.producer", "broker.reader", "broker.readers", "broker.reported",
+    "broker.reporting", "broker.rings", "broker.shared", "broker.submission", "broker.subscription", "broker.timeline",
+    "broker.trust", "broker.twin", "broker.waiting", "broker.waits", "broker.wishes",
 }  # fmt: skip
 
 STORE = {"broker.errors", "broker.config", "broker.rules", "broker.store"}
