@@ -32,7 +32,7 @@ export function mount(root, { model }) {
   const grid = table("Failures by error", failureColumns, ({ error }) => error);
   const sum = h("span", { class: "dim" });
   root.append(heading("Failures", sum), panel("By error", grid.element),
-    h("p", { class: "dim note" }, "Numbers, paths and quoted texts are left out, so that like errors count as one. # stands for a number."));
+    h("p", { class: "dim remark" }, "Numbers, paths and quoted texts are left out, so that like errors count as one. # stands for a number."));
   const paint = () => {
     const { overview } = model;
     const found = overview?.failures ?? [];

@@ -45,7 +45,7 @@ export async function act(verb, node, { model, api, ask, toast }) {
   const body = [h("p", null, said.means), fates.length
     ? h("ul", { class: "fates" }, fates.map(([count, where, fate]) => h("li", null, `${format.counted(count, "job")} ${where}: ${fate}`)))
     : verb === "resume" ? null : h("p", null, "No jobs are there.")];
-  if (!(await ask({ title: `${said.verb} ${node}?`, body, verb: said.verb, danger: said.danger ?? false }))) return;
+  if (!(await ask({ title: format.visible(`${said.verb} ${node}?`), body, verb: said.verb, danger: said.danger ?? false }))) return;
   try {
     await api.post(`/v1/nodes/${encodeURIComponent(node)}/${verb}`);
     toast(`${node}: ${said.means}`);

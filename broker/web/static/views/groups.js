@@ -2,24 +2,24 @@
 
 import { attribute, h, text } from "../dom.js";
 import * as format from "../format.js";
-import { chip, heading, link, panel, slot, table } from "./parts.js";
+import { told, heading, link, panel, slot, table } from "./parts.js";
 
 const UNKNOWN = "?";
 
 export function mount(root, context) {
   const { model } = context;
   const columns = [
-    { head: "Group", text: ({ group }) => group },
+    { head: "Group", kind: "name", text: ({ group }) => group },
     { head: "Origin", text: ({ origin }) => origin ?? "-" },
     { head: "Owner", paint: paintOwner },
     { head: "Last look", text: ({ looked_at: at }) => (at ? format.ago(at) : UNKNOWN) },
     { head: "Lag", kind: "number", paint: paintLag },
     { head: "Behind", kind: "number", text: (one) => (one.origin ? (one.lag_ms === null ? UNKNOWN : format.span(one.lag_ms)) : "-") },
-    { head: "Unacked", kind: "number", text: ({ pending }) => (pending === null ? UNKNOWN : format.count(pending)) },
-    { head: "Tries", kind: "number", text: ({ tries }) => format.count(tries) },
+    { head: "Unacked", kind: "number", minor: true, text: ({ pending }) => (pending === null ? UNKNOWN : format.count(pending)) },
+    { head: "Tries", kind: "number", minor: true, text: ({ tries }) => format.count(tries) },
     { head: "Parked", kind: "number", paint: paintParked },
-    { head: "Evicted", kind: "number", text: ({ evicted }) => format.count(evicted) },
-    { head: "Gaps", kind: "number", text: ({ gaps }) => format.count(gaps) },
+    { head: "Evicted", kind: "number", minor: true, text: ({ evicted }) => format.count(evicted) },
+    { head: "Gaps", kind: "number", minor: true, text: ({ gaps }) => format.count(gaps) },
   ];
   const grid = table("Subscriptions", columns, (one) => `${one.group} ${one.origin ?? ""}`);
   const sum = h("span", { class: "dim" });
@@ -41,7 +41,7 @@ export function mount(root, context) {
 
 function paintOwner(cell, { owner, live }) {
   const made = slot(cell, () => {
-    const one = chip();
+    const one = told();
     return Object.assign(one.element, { show: one.set });
   });
   if (!owner) made.show("idle", "-", "nobody reads here");
@@ -53,7 +53,7 @@ function paintLag(cell, one) {
   text(slot(cell, () => h("span", { class: "figure" })), said);
   attribute(cell, "data-tone", one.gone ? "bad" : one.lag_entries ? "doubt" : null);
   if (cell.children.length === 1) cell.append(h("span", { class: "cell-note" }));
-  text(cell.lastChild, one.gone ? `lost its place: ${one.gone}` : "");
+  text(cell.lastChild, one.gone ? format.visible(`lost its place: ${one.gone}`) : "");
 }
 
 function paintParked(cell, { group, parked, replaying }) {
@@ -68,7 +68,7 @@ function parkedPanel({ api, navigate }) {
   const columns = [
     { head: "Entry", kind: "wide", paint: paintEntry },
     { head: "Parked", text: ({ at }) => format.ago(at) },
-    { head: "Tries", kind: "number", text: ({ tries }) => format.count(tries) },
+    { head: "Tries", kind: "number", minor: true, text: ({ tries }) => format.count(tries) },
     { head: "Reason", kind: "wide", text: ({ reason }) => reason || "no reason was told" },
   ];
   const grid = table("Parked entries", columns, (one) => `${one.origin}/${one.id}`);
@@ -95,7 +95,7 @@ function parkedPanel({ api, navigate }) {
     if (name === group) return;
     group = name;
     element.hidden = !name;
-    text(title, `Parked by ${name}`);
+    text(title, format.visible(`Parked by ${name}`));
     grid.show([], "Asking.");
     if (name) ask();
     else asking?.abort();
@@ -108,10 +108,12 @@ function parkedPanel({ api, navigate }) {
   return { element, show, follow, end: () => asking?.abort() };
 }
 
+const fieldsOf = (fields) => Object.entries(fields ?? {}).map((pair) => pair.join("=")).join(" ").slice(0, 200);
+
 function paintEntry(cell, one) {
   const { entry, fields, origin, rev } = one;
   if (entry?.record) link(slot(cell, () => h("span", null)), format.jobPath(entry.key), entry.key);
-  else text(slot(cell, () => h("span", null)), entry?.key ?? Object.entries(fields ?? {}).map((pair) => pair.join("=")).join(" ").slice(0, 200));
+  else text(slot(cell, () => h("span", null)), format.visible(entry?.key ?? fieldsOf(fields)));
   if (cell.children.length === 1) cell.append(h("span", { class: "cell-note" }));
   text(cell.lastChild, `${entry ? `${entry.rule} ` : "cannot be read as an entry "}at ${origin}, ${rev || one.id}`);
 }

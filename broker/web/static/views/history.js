@@ -1,6 +1,7 @@
 // What overviews said in the last minutes, as long as this page is open: it goes on while other views are shown.
 
 export const KEPT_MS = 300_000;
+const LEAST_MS = 60_000;
 const GAP_MS = 5_000; // overviews come each second: a longer pause was silence, not a level
 
 let kept = [];
@@ -27,8 +28,9 @@ function keep(overview) {
   kept = kept.filter((one) => one.at >= at - KEPT_MS);
 }
 
-/** Draw into a sparkline what `read` finds in each: `draw(line, "ready")`. */
+/** Draw into a sparkline what was lately, by its name in `kept`: five minutes, or less where the page is younger. */
 export function draw(line, name) {
   const to = kept.at(-1)?.at ?? 0;
-  line.set(kept.map((one) => [one.at, one[name]]), { from: to - KEPT_MS, to, gap: GAP_MS });
+  const from = Math.min(to - LEAST_MS, kept[0]?.at ?? 0);
+  line.set(kept.map((one) => [one.at, one[name]]), { from, to, gap: GAP_MS });
 }

@@ -3,7 +3,7 @@
 import { attribute, fill, h, text } from "../dom.js";
 import * as format from "../format.js";
 import { icon } from "../icons.js";
-import { chip, heading, keyed } from "./parts.js";
+import { told, heading, keyed } from "./parts.js";
 import { act, inFlight } from "./fleet.js";
 
 export function mount(root, context) {
@@ -36,7 +36,7 @@ function stateOf({ flag, left, suspect }) {
 
 function card(context) {
   const name = h("h2", null);
-  const state = chip();
+  const state = told();
   const beat = h("span", { class: "figure" });
   const facts = h("p", { class: "dim facts" });
   const engines = h("div", { class: "engines" });
@@ -49,14 +49,14 @@ function card(context) {
     attribute(element, "data-node", node.node);
     attribute(element, "data-suspect", node.suspect ? "yes" : null);
     attribute(element, "aria-label", `Node ${node.node}`);
-    text(name, node.node);
+    text(name, format.visible(node.node));
     state.set(...stateOf(node));
     text(beat, format.ago(node.beaten_at));
     attribute(beat, "title", format.instant(node.beaten_at) || null);
     keyed(engines, byEngine(node.workers), ({ engine }) => engine, () => engineLine());
     text(flight, flightOf(found, node));
     const said = [node.pressure ? `pressure ${format.count(node.pressure)}` : "", node.models.length ? `models ${node.models.join(", ")}` : ""];
-    text(facts, said.filter(Boolean).join("; "));
+    text(facts, format.visible(said.filter(Boolean).join("; ")));
     facts.hidden = !facts.textContent;
     paintButtons(buttons, node, context);
   };
@@ -90,7 +90,7 @@ function engineLine() {
     const fresh = workers.filter((worker) => !worker.suspect);
     const busy = fresh.filter((worker) => worker.job).length;
     const silent = workers.length - fresh.length;
-    text(name, engine);
+    text(name, format.visible(engine));
     text(figure, [fresh.length || !silent ? `${busy} of ${fresh.length} run` : "", silent ? `${silent} silent ?` : ""].filter(Boolean).join(", "));
     attribute(slots, "aria-label", `Slots of ${engine}`);
     keyed(slots, workers, (worker) => worker.name, () => slotMark());
@@ -107,7 +107,7 @@ function slotMark() {
     const now = JSON.stringify([name, job, suspect]);
     if (now === shown) return;
     shown = now;
-    const said = `${name}: ${suspect ? "silent ?" : job ? `runs ${job}` : "free"}`;
+    const said = format.visible(`${name}: ${suspect ? "silent ?" : job ? `runs ${job}` : "free"}`);
     const look = { class: "slot", "data-slot": suspect ? "silent" : job ? "busy" : "free", title: said };
     const mark = suspect ? "?" : "";
     fill(element, job

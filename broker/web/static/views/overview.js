@@ -16,7 +16,8 @@ export function mount(root, { model }) {
   follow(model);
   const parts = [light(), tiles(), states(), engines(), failures(), damage()];
   const [truth, figures, byState, byEngine, errors, damaged] = parts.map(({ element }) => element);
-  root.append(heading("Overview"), truth, damaged, figures, h("div", { class: "columns" }, byState, byEngine), errors);
+  root.append(heading("Overview"), truth, damaged, figures,
+    h("div", { class: "columns" }, h("div", { class: "stack" }, byState, errors), byEngine));
   const paint = () => parts.forEach((part) => part.paint(model));
   paint();
   return { update: (changed) => (changed.overview || changed.connection || changed.tick) && paint() };
@@ -90,7 +91,7 @@ function states() {
 function engines() {
   const number = (head, name) => ({ head, kind: "number", text: (one) => format.count(one[name]) });
   const columns = [
-    { head: "Engine", paint: (cell, { engine }) => link(cell, `/jobs?engine=${encodeURIComponent(engine)}`, engine) },
+    { head: "Engine", kind: "name", paint: (cell, { engine }) => link(cell, `/jobs?engine=${encodeURIComponent(engine)}`, engine) },
     number("Wanted", "wanted"), number("Occupied", "occupied"), number("Slots", "slots"),
     { head: "Load", kind: "wide", paint: paintLoad },
   ];
@@ -132,7 +133,7 @@ function damage() {
   const paint = ({ overview }) => {
     const found = overview?.damaged ?? [];
     element.hidden = !found.length;
-    keyed(list, found, (line) => line, (line) => ({ element: h("li", null, line), paint: () => undefined }));
+    keyed(list, found, (line) => line, (line) => ({ element: h("li", null, format.visible(line)), paint: () => undefined }));
   };
   return { element, paint };
 }

@@ -1,6 +1,7 @@
 // What several views are made of: panels, figures, tables that are painted in place, bars and lines of what was lately.
 
 import { attribute, fill, h, text } from "../dom.js";
+import { span, visible } from "../format.js";
 import { icon, reshape } from "../icons.js";
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -33,15 +34,15 @@ export function tile(label, { href = null, more = null } = {}) {
 const SHAPES = { good: "completed", doubt: "failures", bad: "failed", idle: "gone" };
 
 /** A word behind a mark of its own shape: `set(tone, word, title)`; tone is good, doubt, bad or idle. */
-export function chip() {
+export function told() {
   const mark = icon("gone");
   const word = h("span", null);
-  const element = h("span", { class: "chip" }, mark, word);
+  const element = h("span", { class: "told" }, mark, word);
   const set = (tone, said, title = null) => {
     attribute(element, "data-tone", tone);
     attribute(element, "title", title);
     reshape(mark, SHAPES[tone]);
-    text(word, said);
+    text(word, visible(said));
   };
   return { element, set };
 }
@@ -72,7 +73,8 @@ export function keyed(parent, items, keyOf, make) {
 
 /**
  * A table whose rows are painted in place. `columns` are {head, kind, make, paint(cell, item)}, or {head, kind, text(item)};
- * kind is `number`, `wide` or empty. On narrow screens each row is a card, so the roles are said.
+ * kind is `number`, `name`, `wide`, `code` or empty. On narrow screens each row is a card (without what is `minor` and 0),
+ * so the roles are said.
  */
 export function table(label, columns, keyOf) {
   const body = h("tbody", { role: "rowgroup" });
@@ -83,8 +85,11 @@ export function table(label, columns, keyOf) {
   const element = h("div", { class: "listing-frame" }, whole, none);
   const make = () => {
     const cells = columns.map(({ head, kind }) => h("td", { role: "cell", "data-kind": kind, "data-head": head }));
-    const paint = (item) => columns.forEach((column, n) =>
-      (column.paint ? column.paint(cells[n], item) : text(cells[n], column.text(item))));
+    const paint = (item) => columns.forEach((column, n) => {
+      if (column.paint) column.paint(cells[n], item);
+      else text(cells[n], visible(String(column.text(item))));
+      if (column.minor) attribute(cells[n], "data-quiet", /^[0-]$/.test(cells[n].textContent));
+    });
     return { element: h("tr", { role: "row" }, cells), paint };
   };
   const show = (items, empty) => {
@@ -106,7 +111,7 @@ export function slot(cell, make) {
 export function link(cell, href, said) {
   const made = slot(cell, () => h("a", { href }, said));
   attribute(made, "href", href);
-  text(made, said);
+  text(made, visible(said));
 }
 
 function svg(name, attributes) {
@@ -144,7 +149,7 @@ export function sparkline(label) {
   const element = svg("svg", { class: "spark", viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", role: "img" });
   element.append(area, line);
   const set = (points, { from, to, gap }) => {
-    const known = points.filter(([at, value]) => at >= from && value !== null);
+    const known = points.filter(([, value]) => value !== null);
     const most = Math.max(1, ...known.map(([, value]) => value));
     const x = (at) => ((WIDE * (at - from)) / (to - from)).toFixed(1);
     const y = (value) => (HIGH - 2 - ((HIGH - 4) * value) / most).toFixed(1);
@@ -159,8 +164,9 @@ export function sparkline(label) {
     if (known.length) filled += `L${x(known.at(-1)[0])} ${HIGH}Z`;
     attribute(line, "d", drawn);
     attribute(area, "d", filled);
-    const minutes = Math.round((to - from) / 60_000);
-    attribute(element, "aria-label", known.length ? `${label}, the last ${minutes} minutes: at most ${Math.max(...known.map(([, value]) => value))}` : `${label}: nothing is known yet`);
+    const top = Math.max(...known.map(([, value]) => value));
+    const lately = `in the last ${span(to - from)} at most ${Math.round(10 * top) / 10}`;
+    attribute(element, "aria-label", `${label}: ${known.length ? lately : "nothing is known yet"}`);
   };
   return { element, set };
 }

@@ -3,7 +3,7 @@
 import { attribute, h, text } from "../dom.js";
 import * as format from "../format.js";
 import { draw, follow } from "./history.js";
-import { bar, chip, heading, keyed, panel, slot, sparkline, table } from "./parts.js";
+import { bar, told, heading, keyed, panel, slot, sparkline, table } from "./parts.js";
 
 const MEMORY_SHARE_MAX = 0.8;
 const CLOCK_MS_MAX = 500;
@@ -21,7 +21,7 @@ export function mount(root, { model }) {
 /** Terms whose values are a chip (judged) or plain words. */
 function judged(list, found) {
   keyed(list, found, ([name]) => name, ([name]) => {
-    const mark = chip();
+    const mark = told();
     const element = h("div", { class: "term" }, h("dt", null, name), h("dd", null, mark.element));
     return { element, paint: ([, tone, said, title]) => mark.set(tone, said, title) };
   });
@@ -32,7 +32,8 @@ function redis() {
   const memory = bar();
   const answers = sparkline("Answer time in ms");
   const none = h("p", { class: "empty" }, "Nothing was heard yet.");
-  const body = h("div", { class: "panel-body" }, list, h("h3", null, "Memory"), memory.element, h("h3", null, "Answer time"), answers.element);
+  const limit = h("div", null, h("h3", null, "Memory"), memory.element);
+  const body = h("div", { class: "panel-body" }, list, limit, h("h3", null, "Answer time"), answers.element);
   const element = panel("Redis", [none, body]);
   const paint = (overview) => {
     none.hidden = Boolean(overview);
@@ -41,7 +42,7 @@ function redis() {
     const one = overview.redis;
     judged(list, judge(one));
     memory.set([{ value: one.used, tone: one.used > MEMORY_SHARE_MAX * one.used_max ? "doubt" : "running" }], one.used_max);
-    attribute(memory.element, "data-off", one.used_max ? null : "yes");
+    limit.hidden = !one.used_max;
     draw(answers, "answer");
   };
   return { element, paint };
@@ -71,7 +72,7 @@ function leaders() {
     { head: "Role", text: ({ role }) => role },
     { head: "Leader", paint: (cell, { held }) => {
       const made = slot(cell, () => {
-        const one = chip();
+        const one = told();
         return Object.assign(one.element, { show: one.set });
       });
       made.show(held ? "good" : "doubt", held ? "leads" : "nobody");
@@ -89,14 +90,14 @@ function leaders() {
 const at = (rev) => Number(String(rev ?? "").split("-")[0]);
 
 function logs() {
-  const number = (head, name, said = format.count) => ({ head, kind: "number", text: (one) => said(one[name]) });
+  const number = (head, name, said = format.count) => ({ head, kind: "number", minor: name !== "log", text: (one) => said(one[name]) });
   const instant = (head, name) => ({ head, kind: "number", paint: (cell, one) => {
     const made = slot(cell, () => h("span", { class: "figure" }));
     text(made, at(one[name]) ? format.ago(at(one[name])) : one[name] === null ? "?" : "-");
     attribute(made, "title", one[name] ? `${one[name]}, ${format.instant(at(one[name]))}` : null);
   } });
   const columns = [
-    { head: "Origin", paint: paintOrigin },
+    { head: "Origin", kind: "name", paint: paintOrigin },
     number("Entries", "log"), number("About", "bytes", format.bytes), number("Trimmed", "trimmed"),
     instant("Newest", "last_rev"), instant("Floor", "floor"),
     { head: "Epoch", kind: "code", text: ({ epoch }) => epoch ?? "?" },
@@ -110,9 +111,9 @@ function logs() {
 function paintOrigin(cell, { origin, damage }) {
   const made = slot(cell, () => h("a", null));
   attribute(made, "href", `/jobs?origin=${encodeURIComponent(origin)}`);
-  text(made, origin);
+  text(made, format.visible(origin));
   if (cell.children.length === 1) cell.append(h("span", { class: "cell-note", "data-tone": "bad" }));
-  text(cell.lastChild, damage ?? "");
+  text(cell.lastChild, format.visible(damage ?? ""));
 }
 
 const GAUGES = ["ghosts", "missing", "stuck", "drift", "unread", "repaired"];
