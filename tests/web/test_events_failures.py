@@ -6,7 +6,9 @@ import os
 import signal
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -116,6 +118,43 @@ def test_a_redis_that_is_killed_answers_nobody_and_what_is_sent_again_is_taken_o
     taken = post(http, [reported(seq=2, node="a"), reported("8")])
     assert outcomes(taken.json()) == ["applied", "applied"]
     assert entries(store) == 3
+
+
+def test_producers_that_retry_through_a_kill_lose_nothing_and_double_nothing(
+    http: httpx.Client, store: Store, server: PrivateRedis
+) -> None:
+    failed, mended = threading.Event(), threading.Event()
+    begun = threading.Barrier(9)
+
+    def produce(job: int) -> Counter[int]:
+        statuses: Counter[int] = Counter()
+        for seq in range(1, 41):
+            if seq == 5:
+                begun.wait(30)
+            state = "queued" if seq < 40 else "completed"
+            while True:
+                told = post(http, reported(str(job), state, seq=seq, node=f"gpu-{seq}"))
+                statuses[told.status_code] += 1
+                if told.status_code == 200:
+                    break
+                failed.set()
+                mended.wait(30)  # nobody spins while it is away
+        return statuses
+
+    with ThreadPoolExecutor(8) as threads:
+        running = [threads.submit(produce, job) for job in range(8)]
+        begun.wait(30)
+        os.kill(server.pid, signal.SIGKILL)
+        server.stop()
+        assert failed.wait(30)
+        server.start()
+        mended.set()
+        statuses = sum((one.result() for one in running), Counter())
+    assert set(statuses) == {200, 500}
+    assert statuses[200] == 8 * 40
+    assert entries(store) == 8 * 40
+    told = [fields[b"state"] for _, fields in store.client.xrange(store.keys.of("desk").log)]
+    assert Counter(told) == {b"queued": 8 * 39, b"completed": 8}
 
 
 def test_of_several_origins_the_taken_ones_are_told(http: httpx.Client, store: Store) -> None:
