@@ -258,7 +258,7 @@ def _batches(events: Sequence[Event]) -> Iterator[list[Event]]:
 def _json(name: str, raw: bytes | str) -> Any:
     try:
         return json.loads(raw)
-    except ValueError as wrong:
+    except (ValueError, RecursionError) as wrong:
         raise Damaged(f"{name} holds no JSON: {wrong}") from None
 
 

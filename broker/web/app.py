@@ -20,7 +20,11 @@ PARTS = (jobs, fleet, watch, events, health, metrics, auth, docs, pages)
 def create_app(hub: Hub, gate: Gate | None = None) -> FastAPI:
     """All that one HTTP server answers to whoever passes its guard."""
     app = FastAPI(
-        title="fleet-broker", description=broker.__doc__ or "", docs_url=None, redoc_url=None
+        title="fleet-broker",
+        description=broker.__doc__ or "",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
     )
     app.state.hub = hub
     app.state.gate = gate or Gate()

@@ -14,6 +14,7 @@ from broker.rules.key import ENGINE_BYTES_MAX, ID_BYTES_MAX, RUN_BYTES_MAX
 from broker.submission import ATTEMPTS, ATTEMPTS_MAX, NAME_BYTES_MAX, SECONDS_MAX
 from broker.web.body import BODY_BYTES_MAX, read_body
 from broker.web.problems import Problem
+from broker.web.words import complaint, place
 
 #: How many jobs one call may wish something for.
 KEYS_MAX = 1_000
@@ -42,7 +43,7 @@ class Submission(Body):
     )
 
     engine: str = Field(min_length=1, max_length=ENGINE_BYTES_MAX)
-    payload: Any = Field(None, description="any JSON of at most 1 MiB, 63 levels deep")
+    payload: Any = Field(None, description="any JSON of at most 1 MiB, 64 levels deep")
     origin: Name | None = Field(None, description="without it the node of this server")
     id: str | None = Field(None, min_length=1, max_length=ID_BYTES_MAX)
     run: str = Field("", max_length=RUN_BYTES_MAX)
@@ -143,7 +144,6 @@ def body_of(model: type[Body]) -> dict[str, Any]:
 
 
 def _told(wrong: ValidationError) -> Problem:
-    first = wrong.errors(include_url=False, include_context=False, include_input=False)[0]
-    where = ".".join(ascii(part).strip("'")[:80] for part in first["loc"]) or "the body"
-    said = "no such field is known" if first["type"] == "extra_forbidden" else first["msg"]
-    return Problem(400, "invalid", f"{where}: {said}", field=where)
+    first = wrong.errors(include_url=False)[0]
+    where = place(first["loc"]) or "the body"
+    return Problem(400, "invalid", f"{where}: {complaint(first)}", field=where)
