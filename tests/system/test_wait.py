@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from broker import Broker, Job, NotFound, Record, TimedOut, Unavailable, waiting
+from broker import waits as waits_module
 from broker.rules.event import Prune, Remove
 from broker.store.server import PrivateRedis
 from tests.system.command import guessed, held, reported, until, waits
+from tests.system.looping import Loop
 from tests.system.machine import free_port
 
 #: Longer than any of this takes: who needs it hangs.
@@ -43,11 +45,22 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 @pytest.fixture
-def waits_for(pool: ThreadPoolExecutor) -> Callable[..., Future[Record | None]]:
-    """Begins to wait on a thread; returns when the waiter sleeps."""
+def loop() -> Iterator[Loop]:
+    with Loop() as made:
+        yield made
+
+
+@pytest.fixture(params=["blocks", "is awaited"])
+def waits_for(
+    request: pytest.FixtureRequest, pool: ThreadPoolExecutor, loop: Loop
+) -> Callable[..., Future[Record | None]]:
+    """Begins to wait, on a thread or in an event loop; returns when the waiter sleeps."""
 
     def begin(broker: Broker, job: Job, timeout: float | None = LONG) -> Future[Record | None]:
-        sleeper = pool.submit(job.wait, timeout)
+        if request.param == "blocks":
+            sleeper = pool.submit(job.wait, timeout)
+        else:
+            sleeper = loop.begin(loop.twin(broker).wait(job.key, timeout))
         until(lambda: waits(broker) or sleeper.done())
         return sleeper
 
@@ -157,6 +170,7 @@ class TestRedis:
 
     def test_that_stays_away_is_not_waited_for_for_ever(self, server, here, waits_for, monkeypatch):
         monkeypatch.setattr(waiting, "AWAY_SECONDS_MAX", 1.0)
+        monkeypatch.setattr(waits_module, "AWAY_SECONDS_MAX", 1.0)
         sleeper = waits_for(here, here.submit("echo"), None)
         kill(server)
         with pytest.raises(Unavailable):
