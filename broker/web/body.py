@@ -9,7 +9,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from broker.rules.jsonl import LINE_BYTES_MAX, load
-from broker.web.problems import Problem
+from broker.web.problems import Problem, problem
 
 #: The largest body, in bytes. A body that is larger by one is refused whole, never cut.
 BODY_BYTES_MAX = LINE_BYTES_MAX
@@ -52,7 +52,7 @@ async def read_json(
 
 
 def _announced(length: str) -> int:
-    return int(length) if length.isascii() and length.isdigit() and len(length) < 20 else 0
+    return int(length) if length.isascii() and length.isdigit() else 0
 
 
 def _too_large(limit_bytes: int) -> Problem:
@@ -70,18 +70,25 @@ class Drain:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not _has_body(scope):
+        told = _framing(scope) if scope["type"] == "http" else {}
+        if not told:
             await self._app(scope, receive, send)
             return
         exchange = _Exchange(receive, send)
-        await self._app(scope, exchange.receive, exchange.send)
+        if len(told) == 1:
+            await self._app(scope, exchange.receive, exchange.send)
+        else:  # whoever stands between may have read another body than we would
+            refusal = problem(400, "not_http", "a body is either chunked or has a Content-Length")
+            await refusal(scope, exchange.receive, exchange.send)
 
 
-def _has_body(scope: Scope) -> bool:
-    return any(
-        name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0"))
+def _framing(scope: Scope) -> set[bytes]:
+    """The headers that say where the body ends; none where there is none."""
+    return {
+        name
         for name, value in scope["headers"]
-    )
+        if name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0"))
+    }
 
 
 class _Exchange:
