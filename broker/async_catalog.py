@@ -41,6 +41,7 @@ class AsyncLog(Twin[Log]):
     position = twin(Log.position)
     read = twin(Log.read)
     read_back = twin(Log.read_back)
+    read_back_of = twin(Log.read_back_of)
     read_on = twin(Log.read_on)
     entries = stream(Log.entries)
     wait = twin(Log.wait)

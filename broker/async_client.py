@@ -32,6 +32,11 @@ class AsyncReporter(Twin[Reporter]):
         """Whether it is time to flush."""
         return self._inner.full
 
+    @property
+    def outcomes(self) -> list[Outcome | None]:
+        """The answer of each that was added since the last flush that succeeded; None = it still waits."""
+        return self._inner.outcomes
+
     def add(self, item: Mapping[str, Any] | Reported | Outcome) -> None:
         """Take one event, or an outcome that is known already and only keeps its place in the order."""
         self._inner.add(item)

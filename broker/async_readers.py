@@ -88,6 +88,11 @@ class AsyncReaders:
         return self.readers.age_seconds
 
     @property
+    def turn_seconds(self) -> float:
+        """See `Readers.turn_seconds`."""
+        return self.readers.turn_seconds
+
+    @property
     def closed(self) -> bool:
         """See `Readers.closed`."""
         return self.readers.closed

@@ -183,8 +183,12 @@ class AsyncSubscription:
             await asyncio.wait_for(self._ended.wait(), timeout)
         except TimeoutError:
             return False
-        self._subscription.check()
+        self.check()
         return True
+
+    def check(self) -> None:
+        """See `Subscription.check`."""
+        self._subscription.check()
 
     async def __aenter__(self) -> Self:
         return self
