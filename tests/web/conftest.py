@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import httpx
 import pytest
 
-from broker import Broker
-from broker import settings as settings_of
-from broker.store.store import Store
-from broker.web.server import serving
+from tests.web.asking import served
 
 
 @pytest.fixture
 def serve(redis_url: str, namespace: str) -> Iterator[Callable[..., str]]:
-    """Starts a server, with settings where a test needs them; gives its url."""
+    """Starts a server, on a Redis of its own and with settings where a test needs them; gives its url."""
     with ExitStack() as ending:
 
-        def start(**flags: object) -> str:
-            given = {"namespace": namespace, "node": "desk", "listen": "127.0.0.1:0"} | flags
-            broker = Broker(Store.from_url(redis_url, namespace), settings_of(**given))
-            return ending.enter_context(serving(broker))
+        def start(redis: str = redis_url, **flags: Any) -> str:
+            return ending.enter_context(served(redis, namespace, **flags))
 
         yield start
 
