@@ -9,6 +9,7 @@ from broker.web import auth, docs, events, fleet, health, jobs, metrics, pages, 
 from broker.web.auth import Gate
 from broker.web.health import Vitals
 from broker.web.hub import Hub
+from broker.web.metrics import Meter
 from broker.web.openapi import add_openapi
 from broker.web.paths import KeyPaths
 from broker.web.problems import add_problems
@@ -29,9 +30,11 @@ def create_app(hub: Hub, gate: Gate | None = None) -> FastAPI:
     app.state.hub = hub
     app.state.gate = gate or Gate()
     app.state.vitals = Vitals(hub.broker)
+    app.state.meter = Meter(hub)
     add_problems(app)
     for part in PARTS:
         app.include_router(part.router)
+    pages.add_missing(app)
     add_openapi(app)
     app.add_middleware(KeyPaths)
     return app

@@ -7,8 +7,9 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from broker.errors import (
     BrokerError,
@@ -22,6 +23,7 @@ from broker.errors import (
     Unavailable,
     Untrusted,
 )
+from broker.web.words import complaint, place
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -37,6 +39,9 @@ _STATUS: tuple[tuple[type[BrokerError], int, str], ...] = (
     (Unavailable, 503, "unavailable"),
     (Damaged, 503, "damaged"),
 )
+
+
+_METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
 
 class Problem(HTTPException):
@@ -65,6 +70,7 @@ def add_problems(app: FastAPI) -> None:
     app.add_exception_handler(BrokerError, _ours)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _bug)
 
 
 def _ours(request: Request, error: Exception) -> JSONResponse:
@@ -88,16 +94,36 @@ def _invalid(request: Request, error: Exception) -> JSONResponse:
     del request
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
-    return problem(400, "invalid", f"{where}: {first['msg']}", field=where)
+    where = place(first["loc"][1:] or first["loc"])
+    return problem(400, "invalid", f"{where}: {complaint(first)}", field=where)
 
 
-def _http(request: Request, error: Exception) -> JSONResponse:
-    del request
+def _bug(request: Request, error: Exception) -> JSONResponse:
+    """What went wrong is in the log, and no business of whoever asks."""
+    del request, error
+    return problem(500, "error", "something went wrong here: the log of this server says what")
+
+
+def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if isinstance(error, Problem):
         return problem(error.status_code, error.rule, str(error.detail), **error.more)
     rule = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
-    made = problem(error.status_code, rule, str(error.detail))
+    made: Response = problem(error.status_code, rule, str(error.detail))
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED and request.method == "OPTIONS":
+        made = Response(status_code=204)
     made.headers.update(error.headers or {})
+    if "allow" in made.headers:
+        made.headers["allow"] = _allowed(request)
     return made
+
+
+def _allowed(request: Request) -> str:
+    """The methods of this path: each is a route of its own, which knows nothing of the others."""
+    found = {"OPTIONS"} | {method for method in _METHODS if _takes(request, method)}
+    return ", ".join(sorted(found | ({"HEAD"} if "GET" in found else set())))
+
+
+def _takes(request: Request, method: str) -> bool:
+    scope = {**request.scope, "method": method}
+    return any(route.matches(scope)[0] is Match.FULL for route in request.app.router.routes)

@@ -7,6 +7,7 @@ import logging
 import socket
 import sys
 import time
+from http import HTTPStatus
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -72,7 +73,8 @@ class Connection(H11Protocol):
         status, rule = (421, "wrong_host") if is_host else (400, "not_http")
         answer = problem(status, rule, msg)
         headers = [*answer.raw_headers, *ALWAYS, (b"connection", b"close")]
-        head = h11.Response(status_code=status, headers=headers)
+        reason = HTTPStatus(status).phrase.encode()
+        head = h11.Response(status_code=status, headers=headers, reason=reason)
         for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
