@@ -46,6 +46,11 @@ class Overview:
     origins: list[Figures]
     damaged: list[str] = field(default_factory=list)
 
+    @property
+    def audit_age_ms(self) -> int | None:
+        """Since the newest whole round; None where none is known."""
+        return max(0, self.at - self.audit.at) if self.audit and self.audit.at else None
+
     def to_json(self) -> dict[str, Any]:
         """As every face shows it."""
         census, by_state = self.census, self.census.by_state()
@@ -75,8 +80,7 @@ class Overview:
                 }
                 for failure in census.worst(FAILURES_MAX)
             ],
-            "audit": audit
-            and audit.to_json() | {"age_ms": audit.at and max(0, self.at - audit.at)},
+            "audit": audit and audit.to_json() | {"age_ms": self.audit_age_ms},
             "redis": asdict(self.health),
             "leaders": {
                 leader.role: {"term": leader.term, "held": leader.held} for leader in self.leaders

@@ -68,6 +68,15 @@ class Census:
         return found[:count]
 
 
+def ready_since(record: Record) -> int:
+    """Since when a job that waits for a place may have one, epoch ms.
+
+    One that was placed and taken back unstarted waits since before; one that ran, since what was decided of it last.
+    """
+    decided_at = int(record.rev.partition("-")[0] or 0) if record.tries else 0
+    return max(record.created_at, record.due, decided_at)
+
+
 def take(records: Mapping[Key, Record], now: int) -> Census:
     """Count them all; `now` is Redis's time, epoch ms."""
     census = Census()
@@ -98,7 +107,7 @@ def _count_live(census: Census, key: Key, record: Record, state: str, now: int) 
         return
     elif is_due:
         census.ready += 1
-        waited = max(0, now - max(record.created_at, record.due))
+        waited = max(0, now - ready_since(record))
         census.oldest_ready_ms = max(waited, census.oldest_ready_ms or 0)
     else:
         census.delayed += 1

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+#: So many characters of an error are looked at: folding takes longer than it is long.
+LENGTH_MAX = 200
 #: What stands for a folded part.
 NUMBER, HEX, PATH, QUOTED = "#", "<hex>", "<path>", "<text>"
 
@@ -31,6 +33,7 @@ _FOLDS = (
 @lru_cache(maxsize=16_384)
 def fingerprint(error: str) -> str:
     """The error without its numbers, hex, paths and quoted texts; empty where it is."""
+    error = error[:LENGTH_MAX]
     for found, instead in _FOLDS:
         error = found.sub(instead, error)
     return error.strip()

@@ -14,6 +14,7 @@ from broker.async_client import AsyncBroker
 from broker.readers import Readers
 from broker.web.pulse import Pulse
 from broker.web.stream import Texts
+from broker.web.timings import Timings
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class Hub:
     turns: Callable[[], Mapping[str, float]] = dict
     #: Set when the process was told to end: no new work is taken.
     draining: Event = field(default_factory=Event)
+    #: What this process itself sees and counts: `readers` tells it each change.
+    timings: Timings = field(default_factory=Timings)
     #: What every client of a stream is told beside changes, and the changes as text.
     pulse: Pulse = field(init=False)
     texts: Texts = field(init=False, default_factory=Texts)

@@ -24,6 +24,7 @@ from broker.web.guard import Guard
 from broker.web.hosts import Door
 from broker.web.hub import Hub
 from broker.web.protocol import CLIENTS_MAX, REST_SECONDS_MAX, Connection, Seldom
+from broker.web.timings import Timings
 
 #: How long requests in hand may take to end when the server does, in seconds.
 END_SECONDS_MAX = 3
@@ -49,9 +50,9 @@ def serving(
     if config.listen == "off":
         yield ""
         return
-    draining = draining or threading.Event()
-    with bound(config) as (listener, door), broker.readers() as readers:
-        hub = Hub(AsyncBroker(broker), readers, turns, draining)
+    draining, timings = draining or threading.Event(), Timings()
+    with bound(config) as (listener, door), broker.readers(told=timings.follow) as readers:
+        hub = Hub(AsyncBroker(broker), readers, turns, draining, timings)
         server = _Server(hub, door, Gate(config.token, door.port), listener, died)
         server.start()
         try:
@@ -81,7 +82,7 @@ class _Server:
             is_draining=hub.draining.is_set,
         )
         settings = uvicorn.Config(
-            Drain(guard),
+            hub.timings.counted(Drain(guard)),
             http=Connection,
             ws="none",
             lifespan="off",
