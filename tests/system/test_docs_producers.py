@@ -1,0 +1,145 @@
+"""What docs/producers.md shows is what happens: each event is posted, each command run, each answer compared."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from broker import Broker
+from broker import settings as settings_of
+from broker.store.server import PrivateRedis
+from broker.store.store import Store
+from broker.web.server import serving
+
+PAGE = (Path(__file__).parents[2] / "docs" / "producers.md").read_text()
+ADDRESS = "http://127.0.0.1:7070"
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+#: What the page's commands need of curl, for a machine that has none.
+CURL = """#!{python}
+import sys, urllib.request
+_, _, url, _, header, _, body = sys.argv
+name, value = header.split(": ")
+try:
+    print(urllib.request.urlopen(urllib.request.Request(url, body.encode(), {{name: value}})).read().decode())
+except urllib.error.HTTPError as told:
+    print(told.read().decode())
+"""
+
+
+def blocks(language: str) -> list[str]:
+    return [text for name, text in BLOCKS if name == language]
+
+
+def events(block: str) -> list[Any]:
+    return [json.loads(line) for line in block.splitlines()]
+
+
+@pytest.fixture
+def url(redis_url: str, namespace: str) -> Iterator[str]:
+    given = settings_of(namespace=namespace, node="desk", listen="127.0.0.1:0")
+    with serving(Broker(Store.from_url(redis_url, namespace), given)) as found:
+        yield found
+
+
+@pytest.fixture
+def curl(tmp_path: Path) -> dict[str, str]:
+    """The environment in which there is curl."""
+    if shutil.which("curl"):
+        return dict(os.environ)
+    made = tmp_path / "curl"
+    made.write_text(CURL.format(python=sys.executable))
+    made.chmod(0o700)
+    return {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+
+def unrevised(told: Any) -> Any:
+    """The same with every rev told by whether there is one."""
+    if isinstance(told, list):
+        return [unrevised(one) for one in told]
+    return told | {"rev": bool(told["rev"])} if "rev" in told else told
+
+
+def test_each_command_is_answered_as_the_page_says(url: str, curl: dict[str, str]) -> None:
+    commands = [
+        (text, BLOCKS[place + 1]) for place, (name, text) in enumerate(BLOCKS) if name == "sh"
+    ]
+    assert len(commands) == 3
+    for command, (language, answer) in commands:
+        assert language == "json"
+        ran = subprocess.run(
+            ["sh", "-c", command.replace(ADDRESS, url)],
+            env=curl,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        assert unrevised(json.loads(ran.stdout)) == unrevised(json.loads(answer)), command
+
+
+def test_each_event_of_the_page_is_taken(url: str) -> None:
+    """In the order of the page: the removals come last, and meet what they name."""
+    told = [
+        answer
+        for block in blocks("jsonl")
+        for answer in httpx.post(f"{url}/v1/events", json=events(block), trust_env=False).json()
+    ]
+    assert len(told) == 14
+    assert {one["outcome"] for one in told} == {"applied"}
+
+
+def test_the_lines_of_the_page_are_lines_of_broker_report_too(broker: Broker) -> None:
+    lines = [event for block in blocks("jsonl") for event in events(block)]
+    assert {outcome.outcome for outcome in broker.report_many(lines)} == {"applied"}
+
+
+def test_any_order_of_the_pages_story_gives_the_same_record(broker: Broker) -> None:
+    story = events(blocks("jsonl")[-1])
+    chance = random.Random(7)
+    for number in range(60):
+        told = story + chance.sample(story, 3)
+        chance.shuffle(told)
+        list(broker.report_many(event | {"id": str(number)} for event in told))
+    found = {
+        (listed.record.state, listed.record.node, listed.record.seq) for listed in broker.jobs()
+    }
+    assert found == {("completed", "gpu-2", 6)}
+
+
+def test_the_loop_of_the_page_posts_until_it_is_answered(
+    server: PrivateRedis, namespace: str
+) -> None:
+    [program] = blocks("python")
+    named: dict[str, Any] = {}
+    exec(program, named)
+    where = f"redis://127.0.0.1:{server.port}"
+    given = settings_of(namespace=namespace, node="desk", listen="127.0.0.1:0")
+    with serving(Broker(Store.from_url(where, namespace), given)) as url:
+        said = events(blocks("jsonl")[-1])
+        server.stop()
+        started = threading.Timer(0.5, server.start)
+        started.start()
+        told = named["post"](said, f"{url}/v1/events", 0.1)
+        started.join()
+        assert [one["outcome"] for one in told] == ["applied"] * 6
+        with pytest.raises(named["urllib"].error.HTTPError, match="400"):
+            named["post"]([{}], f"{url}/v1/events")
+
+
+def test_the_page_names_every_status(url: str) -> None:
+    told = httpx.get(f"{url}/openapi.json", trust_env=False).json()["paths"]["/v1/events"]["post"]
+    named = set(re.findall(r"^\| (\d{3}) \|", PAGE, re.MULTILINE))
+    assert named == {*told["responses"], "405"}
