@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from http import HTTPStatus
+from urllib.parse import quote
 
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -93,20 +94,23 @@ class Guard:
                 return refused
             if not _is_json(_only(headers, b"content-type")):
                 return problem(415, "not_json", "Content-Type must be application/json")
-        if refused := await self._stranger(headers, path, method):
+        if refused := await self._stranger(scope):
             return refused
         if self._is_draining() and path not in HEALTH:
             return _busy("draining", "this server is about to end")
         return None
 
-    async def _stranger(self, headers: Headers, path: str, method: str) -> Response | None:
+    async def _stranger(self, scope: Scope) -> Response | None:
+        headers, path, method = scope["headers"], scope["path"], scope["method"]
         if needs_no_token(path) or (found := self._gate.admits(headers)):
             return None
         if found is False:
             await asyncio.sleep(WRONG_SECONDS)
         is_page = path == "/" or b"text/html" in (_only(headers, b"accept") or "").encode()
         if method in SAFE_METHODS and is_page and not path.startswith("/v1/"):
-            return RedirectResponse(LOGIN, HTTPStatus.SEE_OTHER)
+            asked = scope["raw_path"] + (b"?" + query if (query := scope["query_string"]) else b"")
+            back = "" if asked == b"/" else f"?next={quote(asked, safe='')}"
+            return RedirectResponse(LOGIN + back, HTTPStatus.SEE_OTHER)
         said = "the token is wrong" if found is False else "a token is needed"
         return unauthorized(said)
 

@@ -6,7 +6,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from fastapi import APIRouter, HTTPException, Request, Response
+from fastapi import APIRouter, FastAPI, HTTPException, Request, Response
+from starlette.types import Receive, Scope, Send
 
 router = APIRouter(include_in_schema=False)
 
@@ -26,39 +27,26 @@ _FILES: Final = {
     if path.suffix in _TYPES
 }
 
-#: Nothing but our own files: no script or style within a page, no frame around it.
-_POLICY: Final = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 
-_HEADERS: Final = {
-    "Cache-Control": "no-cache",
-    "Content-Security-Policy": _POLICY,
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Referrer-Policy": "same-origin",
-    "X-Content-Type-Options": "nosniff",
-}
-
-_READ = ["GET", "HEAD"]
-
-
-@router.api_route("/", methods=_READ)
-@router.api_route("/jobs", methods=_READ)
-@router.api_route("/jobs/{key:path}", methods=_READ)
-@router.api_route("/nodes", methods=_READ)
-@router.api_route("/failures", methods=_READ)
-@router.api_route("/groups", methods=_READ)
-@router.api_route("/streams", methods=_READ)
+@router.get("/")
+@router.get("/jobs")
+@router.get("/jobs/{key:path}")
+@router.get("/nodes")
+@router.get("/failures")
+@router.get("/groups")
+@router.get("/streams")
 def page(request: Request) -> Response:
     """The one page: which view it shows is its own affair."""
     return _file(request, "index.html")
 
 
-@router.api_route("/login", methods=_READ)
+@router.get("/login")
 def login(request: Request) -> Response:
     """Where a browser gives the token."""
     return _file(request, "login.html")
 
 
-@router.api_route("/static/{name:path}", methods=_READ)
+@router.get("/static/{name:path}")
 def static(request: Request, name: str) -> Response:
     """A script, a style or an icon."""
     if name not in _FILES:
@@ -66,11 +54,22 @@ def static(request: Request, name: str) -> Response:
     return _file(request, name)
 
 
-def not_found(request: Request) -> Response | None:
-    """The page that tells people that there is none here; None for a program, which gets a problem document."""
-    if request.method not in _READ or "text/html" not in request.headers.get("accept", ""):
-        return None
-    return _file(request, "index.html", 404)
+def add_missing(app: FastAPI) -> None:
+    """Have a browser shown a page where there is none; a program is told by a problem document, as of any route."""
+    told = app.router.default
+
+    async def missing(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and _shows_pages(request := Request(scope)):
+            await _file(request, "index.html", 404)(scope, receive, send)
+        else:
+            await told(scope, receive, send)
+
+    app.router.default = missing
+
+
+def _shows_pages(request: Request) -> bool:
+    is_read = request.method in ("GET", "HEAD") and not request.url.path.startswith("/v1/")
+    return is_read and "text/html" in request.headers.get("accept", "")
 
 
 def _file(request: Request, name: str, status: int = 200) -> Response:
@@ -78,7 +77,7 @@ def _file(request: Request, name: str, status: int = 200) -> Response:
     path = _FILES[name]
     content = path.read_bytes()
     tag = f'"{sha256(content).hexdigest()[:32]}"'
-    headers = _HEADERS | {"ETag": tag}
+    headers = {"Cache-Control": "no-cache", "ETag": tag}
     known = {
         each.strip().removeprefix("W/")
         for each in request.headers.get("if-none-match", "").split(",")

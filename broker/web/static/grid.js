@@ -159,6 +159,7 @@ export class Grid {
   /** Move the active row by so many. */
   move(by) {
     if (!this.keys.length) return;
+    this.element.focus({ preventScroll: true });
     const at = this.keys.indexOf(this.active);
     const next = at < 0 ? Math.floor(this.scroller.scrollTop / this.height) : Math.min(this.keys.length - 1, Math.max(0, at + by));
     this.activate(this.keys[next]);

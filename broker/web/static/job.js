@@ -49,7 +49,8 @@ export function mount(root, { model, navigate, params }) {
   }
 
   function paint() {
-    stateMark.paint(mark, isGone ? null : record, record ? model.doubt.has(key) : false);
+    mark.hidden = !record; // of what was never known, nothing is gone
+    stateMark.paint(mark, isGone ? null : record, model.doubt.has(key));
     root.dataset.key = key;
     root.dataset.state = mark.dataset.state;
     body.hidden = !record && why.hidden;
@@ -61,7 +62,8 @@ export function mount(root, { model, navigate, params }) {
       buttons.dataset.can = String(can);
       fill(buttons, can.map(([name, verb]) => h("button", { type: "button", id: `job-${name}`, class: name === "retry" ? null : "danger", onclick: () => act(name) }, verb)));
     }
-    lane.follow(key, !isGone && !hasEnded(record));
+    output.hidden = record.kind === "reported"; // only our workers have that lane
+    if (!output.hidden) lane.follow(key, !isGone && !hasEnded(record));
   }
 
   const act = (name) => record && !isGone && wish(name, [record], model);
@@ -107,7 +109,7 @@ export function mount(root, { model, navigate, params }) {
     }
     const given = found.payload ?? found.extras;
     if (given !== undefined && given !== null) show(payload, given, paintJson(found.kind === "reported" ? "Extras" : "Payload"));
-    if (hasEnded(found) && found.kind === "submitted") gave(found.rev);
+    if (hasEnded(found) && found.kind === "submitted" && (found.state === "completed" || isCut(found.error))) gave(found.rev);
     take(found);
   }
 
@@ -122,7 +124,7 @@ export function mount(root, { model, navigate, params }) {
       if (closed || !["job_failed", "not_found"].includes(refused.rule)) return;
       known = rev;
       const failed = refused.rule === "job_failed";
-      show(result, failed ? refused.detail : "It is gone: results are kept for a while only.", paintJson(failed ? "Error" : "Result"));
+      show(result, failed ? refused.detail.replace(`${key} ${record?.state}: `, "") : "It is gone: results are kept for a while only.", paintJson(failed ? "Error" : "Result"));
     }
   }
 
@@ -162,6 +164,9 @@ export function mount(root, { model, navigate, params }) {
     },
   };
 }
+
+/** Whether a record's error may be only the beginning of what was said: it keeps 64 bytes. */
+const isCut = (error) => error !== null && new TextEncoder().encode(error).length > 60;
 
 const painted = new WeakMap();
 

@@ -111,12 +111,13 @@ export function comparer(sort) {
   return (a, b) => turned * order(a, b) || created(a, b) || key(a, b);
 }
 
-/** The shown states of these records with their counts, the most frequent first. */
+/** The shown states of these records with their counts, as [state, count], in the order of a job's life. */
 export function countStates(records, doubt) {
   const counts = new Map();
   for (const record of records) {
     const state = shownState(record, doubt.has(record.key));
     counts.set(state, (counts.get(state) ?? 0) + 1);
   }
-  return [...counts].sort((a, b) => b[1] - a[1]);
+  const place = ([state]) => STATES.indexOf(state.replace(/[~?]$/, ""));
+  return [...counts].sort((a, b) => place(a) - place(b));
 }

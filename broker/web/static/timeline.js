@@ -27,30 +27,34 @@ const before = (entries, entry) => entries[entries.indexOf(entry) - 1]?.record ?
 function entryRow(entry, since, old) {
   const { record } = entry;
   const told = record ?? {};
-  const again = record && old && old.attempt && record.attempt > old.attempt;
-  return h("tr", { "data-rule": entry.rule, "data-rev": entry.rev },
-    when(entry.at, since),
-    h("td", null, stateMark(record)),
-    h("td", null, h("code", null, entry.rule), told.reason && told.reason !== old?.reason ? h("span", { class: "dim" }, ` ${visible(told.reason)}`) : null,
-      told.error && told.error !== old?.error ? h("div", { class: "said" }, visible(told.error)) : null),
-    h("td", null, visible(told.node ?? "")),
-    h("td", { class: "number" }, told.seq || ""),
-    h("td", { class: "number", "data-raised": again ? "yes" : null }, told.attempt || ""),
-    h("td", { class: "dim" }, visible(entry.by)));
+  const raised = record && old && told.attempt > old.attempt && old.attempt > 0;
+  const said = [told.reason !== old?.reason && told.reason, told.error !== old?.error && told.error].filter(Boolean).join(": ");
+  return [
+    h("tr", { "data-rule": entry.rule, "data-rev": entry.rev },
+      when(entry.at, since),
+      h("td", null, stateMark(record)),
+      h("td", null, h("code", null, entry.rule)),
+      h("td", null, visible(told.node ?? "")),
+      h("td", { class: "number" }, told.seq || ""),
+      h("td", { class: "number", "data-raised": raised ? "yes" : null }, told.attempt || ""),
+      by(entry.by)),
+    saidRow(said),
+  ];
 }
 
-function refusalRow(refusal, since) {
-  const { rule, event, state, node, seq, attempt, by, at, count: times } = refusal;
+function refusalRow({ rule, event, state, node, seq, attempt, by: who, at, count: times }, since) {
   return h("tr", { class: "refused", "data-rule": rule, "data-refused": "yes" },
     when(at, since),
-    h("td", null, h("span", { class: "state", "data-state": "refused" }, "refused")),
-    h("td", null, h("code", null, rule), times > 1 ? ` ×${count(times)}` : null,
-      h("div", { class: "said" }, visible([event, state].filter(Boolean).join(" ")))),
+    h("td", null, `refused: ${visible([event, state].filter(Boolean).join(" "))}`),
+    h("td", null, h("code", null, rule), times > 1 ? ` ×${count(times)}` : null),
     h("td", null, visible(node)),
     h("td", { class: "number" }, seq || ""),
     h("td", { class: "number" }, attempt || ""),
-    h("td", { class: "dim" }, visible(by)));
+    by(who));
 }
+
+const by = (who) => h("td", { class: "dim by", title: who || null }, visible(who));
+const saidRow = (said) => said && h("tr", { class: "said-row" }, h("td", null), h("td", { colspan: 6, class: "said" }, visible(said)));
 
 function when(at, since) {
   if (!at) return h("td", null, "");
