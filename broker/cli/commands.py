@@ -37,6 +37,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "groups": Command("broker.cli.groups", "Who subscribes, how far behind."),
     },
     "Fleet": {
+        "top": Command("broker.cli.top", "Overview, nodes and jobs on a terminal, live."),
         "nodes": Command("broker.cli.nodes", "List nodes: slots, load, last beat, flags."),
         "node": Command("broker.cli.nodes", "Say what is to become of a node."),
         "trust": Command(

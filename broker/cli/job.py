@@ -17,7 +17,7 @@ _LEFT_OUT = ("origin", "engine", "run", "id", "inferred", "suspect", "holder", "
 
 def print_job(job: dict[str, Any], output: Format) -> None:
     """What `Catalog.show` gives."""
-    print_object(job, output, _lines(job))
+    print_object(job, output, job_lines(job))
 
 
 def shown_state(job: dict[str, Any]) -> str:
@@ -38,7 +38,8 @@ def is_live(job: dict[str, Any]) -> bool:
     return job["kind"] == SUBMITTED and job["state"] in (QUEUED, RUNNING)
 
 
-def _lines(job: dict[str, Any]) -> Iterator[tuple[str, object]]:
+def job_lines(job: dict[str, Any]) -> Iterator[tuple[str, object]]:
+    """What `Catalog.show` gives, as names and values."""
     yield "key", job["key"]
     yield "state", shown_state(job)
     for name, value in job.items():

@@ -16,13 +16,12 @@ from broker.cli.options import (
     StateOption,
     check_state,
 )
-from broker.cli.output import Columns, Format, age, print_list, span, table_lines
+from broker.cli.output import Columns, Format, age, print_list, span
 from broker.cli.session import broker
 from broker.cli.table import Column
 from broker.errors import Invalid
-
-#: How often `--watch` looks, in seconds.
-WATCH_SECONDS = 1.0
+from broker.rules.filter import Filter
+from broker.rules.key import check_name
 
 
 def state_style(state: str) -> str:
@@ -60,40 +59,30 @@ def jobs(
     node: NodeOption = None,
     engine: EngineOption = None,
     origin: OriginOption = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on until Ctrl-C.")] = False,
     output: FormatOption = Format.table,
 ) -> None:
-    """List jobs, oldest first. `failed~` is a guess, `running?` a job whose worker is silent."""
+    """List jobs, oldest first. `failed~` is a guess, `running?` a job whose worker is silent.
+
+    --watch shows the newest as they change. With -o jsonl it prints the list, then a line for each change: the job's
+    record, also where it fits the options no more, or {"key", "gone": true, "rev", "rule", "by"}.
+    """
     check_state(state)
-    if watch and (output is not Format.table or not sys.stdout.isatty()):
-        raise Invalid("--watch needs a terminal and -o table; `broker log ORIGIN --follow` streams")
-
+    if watch and (output is Format.json or (output is Format.table and not sys.stdout.isatty())):
+        raise Invalid("--watch needs -o jsonl, or a terminal to draw a table on")
     with broker() as here:
-
-        def listed() -> list[dict[str, Any]]:
-            found = here.jobs(state=state, node=node, engine=engine, origin=origin)
-            return [job.to_json() for job in found]
-
         if watch:
-            _watch(listed)
+            from broker.cli import watching
+
+            if origin is not None:
+                check_name("origin", origin)
+            fits = Filter(
+                states=None if state is None else {state}, node=node, engine=engine, origin=origin
+            )
+            if output is Format.jsonl:
+                watching.stream(here, fits)
+            else:
+                watching.show(here, fits, COLUMNS)
         else:
-            print_list(listed(), output, COLUMNS, "no jobs")
-
-
-def _watch(listed: Any) -> None:
-    """The newest jobs that fit on the screen, drawn again each second."""
-    from threading import Event
-
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
-
-    console, pace = Console(), Event()
-    with Live(console=console, screen=True, auto_refresh=False) as live:
-        while True:
-            found = listed()
-            room = max(1, console.height - 2)
-            lines = table_lines(found[-room:], COLUMNS) or ["no jobs"]
-            foot = f"{len(found)} jobs" + (f", the newest {room}" if len(found) > room else "")
-            live.update(Text.from_ansi("\n".join([*lines, foot]), no_wrap=True), refresh=True)
-            pace.wait(WATCH_SECONDS)
+            found = here.jobs(state=state, node=node, engine=engine, origin=origin)
+            print_list([job.to_json() for job in found], output, COLUMNS, "no jobs")

@@ -68,10 +68,15 @@ def print_object(
 
 def print_fields(lines: Iterable[tuple[str, object]]) -> None:
     """`name  value` lines; values that say nothing are left out."""
+    for line in field_lines(lines):
+        print(line)
+
+
+def field_lines(lines: Iterable[tuple[str, object]]) -> list[str]:
+    """The same, to be put elsewhere."""
     shown = [(name, value) for name, value in lines if value not in (None, "", [], {})]
     width = max((len(name) for name, _ in shown), default=0)
-    for name, value in shown:
-        print(f"{name:{width}}  {safe(value)}")
+    return [f"{name:{width}}  {safe(value)}" for name, value in shown]
 
 
 def note(line: str) -> None:

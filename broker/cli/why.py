@@ -7,7 +7,7 @@ from typing import Any
 
 from broker.cli.job import is_live, shown_state
 from broker.cli.options import FormatOption, KeyArgument
-from broker.cli.output import Format, ago, instant, print_fields
+from broker.cli.output import Format, ago, field_lines, instant
 from broker.cli.session import broker
 from broker.errors import NotFound
 from broker.rules.phrases import holders_lost
@@ -31,20 +31,25 @@ def why(key: KeyArgument, output: FormatOption = Format.table) -> None:
     if output is not Format.table:
         print(to_json(found, indent=2 if output is Format.json else None))
         return
-    print_fields(_facts(found))
+    print("\n".join(why_lines(found)))
+
+
+def why_lines(found: dict[str, Any]) -> Iterator[str]:
+    """What `Catalog.why` gives as JSON, for people; safe on a terminal."""
+    yield from field_lines(_facts(found))
     if found["given_up"] or found["untold"]:
-        print("\nattempts that were given up, the newest first")
+        yield "\nattempts that were given up, the newest first"
         for attempt in found["given_up"]:
-            print(f"  {safe(_given_up(attempt))}")
+            yield f"  {safe(_given_up(attempt))}"
         if found["untold"]:
-            print(f"  {_untold(found['untold'])}")
+            yield f"  {_untold(found['untold'])}"
     if found["refused"]:
-        print("\nrefused, the newest first")
+        yield "\nrefused, the newest first"
         for refusal in found["refused"]:
-            print(f"  {safe(_refusal(refusal))}")
-    print("\nwhat would change it")
+            yield f"  {safe(_refusal(refusal))}"
+    yield "\nwhat would change it"
     for sentence in found["next"]:
-        print(f"  {safe(sentence)}")
+        yield f"  {safe(sentence)}"
 
 
 def _facts(found: dict[str, Any]) -> Iterator[tuple[str, object]]:
