@@ -14,7 +14,7 @@ from broker.errors import Gone, Unavailable
 from broker.rules.key import Key
 from broker.rules.record import Record
 from broker.rules.replay import Change, absorb, differences, rev_order
-from broker.store.log import CHUNK_MAX, Log, Place
+from broker.store.log import BEGIN, CHUNK_MAX, Log, Place
 from broker.store.scan import scan
 from broker.store.store import Store
 
@@ -40,8 +40,17 @@ def never() -> bool:
 class Follower:
     """Holds one origin's records. `place` is None until the first listing, and after a loss until the next one."""
 
-    def __init__(self, store: Store, origin: str, relist_seconds: float = RELIST_SECONDS) -> None:
+    def __init__(
+        self,
+        store: Store,
+        origin: str,
+        relist_seconds: float = RELIST_SECONDS,
+        *,
+        is_new: bool = False,
+    ) -> None:
         self.origin = origin
+        #: Whether it appeared under the eyes of the reader, which has missed nothing of it yet.
+        self.is_new = is_new
         self.log = Log(store, origin)
         self.records: dict[Key, Record] = {}
         #: Those that have not ended.
@@ -94,6 +103,8 @@ class Follower:
 
     def step(self, is_stopped: Callable[[], bool] = never) -> list[Change]:
         """What is new, at most a chunk; all that differs, where the origin had to be listed (anew)."""
+        if self.place is None and self.is_new:
+            self._begin()
         if self.place is not None:
             try:
                 return self._read_on(self.place)
@@ -102,6 +113,17 @@ class Follower:
                     raise
                 self.place = None
         return self.list_anew(is_stopped)
+
+    def _begin(self) -> None:
+        """Stand where the log begins, if that is still there.
+
+        Somebody may have read the records by themselves, and counts on being told what is removed since. A listing
+        never held what is gone by now, and cannot tell.
+        """
+        self.is_new = False
+        epoch, floor, _ = self.log.position()
+        if epoch and floor == BEGIN:
+            self.hold({}, Place(epoch, floor))
 
     def list_anew(self, is_stopped: Callable[[], bool] = never) -> list[Change]:
         """Replace what is held by what is true now, and tell the differences."""

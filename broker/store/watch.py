@@ -87,6 +87,7 @@ class Watcher:
         self._untold: list[Change] = []
         self._cursor: Cursor = {}
         self._look_at = 0.0
+        self._has_looked = False
         self._relist_seconds = relist_seconds
         self._bell = Doorbell(store.client)
         self._is_closed = False
@@ -253,7 +254,10 @@ class Watcher:
     def _discover(self) -> None:
         for origin in self._view.origins() if self._named is None else self._named:
             if origin not in self._followers:
-                self._followers[origin] = Follower(self._store, origin, self._relist_seconds)
+                self._followers[origin] = Follower(
+                    self._store, origin, self._relist_seconds, is_new=self._has_looked
+                )
+        self._has_looked = True
 
 
 def read_cursor(found: Any) -> Cursor:

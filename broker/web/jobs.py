@@ -32,7 +32,7 @@ BODY_BYTES_MAX = JSON_BYTES_MAX + 16 * 1024
 _LISTED_HEADERS = {
     "Total-Count": {"description": "how many jobs fit", "schema": {"type": "integer"}},
     "Last-Event-ID": {
-        "description": "where `/v1/watch` goes on from here without missing a change",
+        "description": "where `/v1/watch` goes on from here without missing a change; missing just after the start",
         "schema": {"type": "string"},
     },
 }
@@ -45,12 +45,13 @@ _LISTED_HEADERS = {
 )
 async def jobs(hub: TheHub, asked: Annotated[AskedJobs, Query()]) -> Response:
     """Jobs, newest first, as they are in Redis now. To follow them, watch from the `Last-Event-ID` of the answer."""
-    # Before the list is read: what happens meanwhile comes twice, and not never.
-    position = hub.readers.position
+    # Before the list is read: what happens meanwhile comes twice, and not never. And no place before the first
+    # listing of those who follow: what was removed by then they cannot tell.
+    position = hub.readers.position if hub.readers.is_listed else ""
     found, count = await hub.broker.run(
         partial(_list, hub.broker.broker, asked.filter, asked.limit)
     )
-    headers = {"Total-Count": str(count), "Last-Event-ID": position}
+    headers = {"Total-Count": str(count)} | ({"Last-Event-ID": position} if position else {})
     return listed(found, Listed.to_json, headers)
 
 

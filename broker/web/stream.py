@@ -28,6 +28,8 @@ from broker.web.pulse import Pulse
 
 #: Silence of so many seconds is broken by a comment, which also finds connections that are dead.
 HEARTBEAT_SECONDS = 15.0
+#: How often it is looked whether the first listing is done, in seconds.
+LISTING_SECONDS = 0.1
 #: A client that lost its connection may come back after so long, in milliseconds.
 RETRY_MS = 1_000
 #: What is handed to a connection at once: it holds about so much, and one piece more.
@@ -99,6 +101,10 @@ async def events(
         with suppress(RuntimeError):  # the loop has ended, and with it the client
             loop.call_soon_threadsafe(news.set)
 
+    # Before the first listing nobody is told what is removed: who listed by themselves would keep it for good.
+    while not (readers.is_listed or readers.closed):
+        yield b": it is listed first\n\n"
+        await asyncio.sleep(LISTING_SECONDS)
     reader, why = _open(readers, wanted, bell, after)
     listener = pulse.join(news.set, wants_state=wants_state)
     position = reader.position.encode()

@@ -233,6 +233,26 @@ def test_a_cursor_that_is_none_is_invalid(found):
         read_cursor(found)
 
 
+def test_of_a_new_origin_all_is_told_that_ever_happened_there(desk, watcher):
+    """Who read the records by themselves, before the watcher found the origin, must hear what is removed since."""
+    assert watcher.changes(0) == []
+    desk.report_many("ab")
+    desk.remove("a")
+    told = changes_until(watcher, lambda told: len(told) == 3)
+    assert states(told) == [("a", "running"), ("b", "running"), ("a", None)]
+    assert not any(change.synthesized for change in told)
+    assert logged(watcher.records) == logged(desk.records())
+
+
+def test_a_new_origin_whose_log_was_cut_is_listed(desk, watcher):
+    assert watcher.changes(0) == []
+    desk.report_many("abc")
+    Log(desk.store, ORIGIN).trim(1, 10**9)
+    told = changes_until(watcher, lambda told: len(told) == 3)
+    assert {change.key.id for change in told} == set("abc")
+    assert logged(watcher.records) == logged(desk.records())
+
+
 def test_new_origins_are_found_while_waiting(desk, store, watcher):
     desk.report("a")
     watcher.snapshot()
