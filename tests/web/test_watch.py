@@ -1,0 +1,294 @@
+"""The list as it changes, over HTTP: told in order, gone on with after a cut, and ended in good order."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from broker import Broker
+from broker import settings as settings_of
+from broker.rules.record import to_json
+from broker.store.server import PrivateRedis
+from broker.store.store import Store
+from broker.web import models, pulse, stream
+from broker.web.server import serving
+from tests.system.command import guessed, held, placed, until
+from tests.web.churn import Churn
+from tests.web.follower import Follower, Stream
+from tests.web.test_jobs import rule_of
+
+
+def test_a_stream_begins_with_where_it_stands(url: str) -> None:
+    with Stream(url) as following:
+        [first] = following.events[:1]
+        assert (first.kind, first.data, bool(first.id)) == ("ready", {}, True)
+        assert following.wait("doubt") == [{"keys": []}]
+
+
+def test_a_change_is_told_with_its_record_and_who_decided_it(url: str, broker: Broker) -> None:
+    with Stream(url) as following:
+        key = broker.submit("echo", {"<b>": "\n\u2028"}).key
+        [first] = following.wait("change")
+        assert first["record"] == to_json(key, broker.get(key))
+        assert (first["key"], first["rev"]) == (str(key), broker.get(key).rev)
+        broker.cancel(key)
+        broker.remove(key)
+        until(lambda: following.of("change")[-1]["record"] is None)
+        last = following.of("change")[-1]
+        assert (last["rule"], last["by"], last["synthesized"]) == ("removed", "user", False)
+        models.Change.model_validate(last)
+        assert set(models.Change.model_fields) == set(last)
+
+
+def test_a_filter_still_tells_of_what_leaves_it(url: str, broker: Broker) -> None:
+    with Stream(url, {"state": ["queued", "running"], "engine": "echo"}) as following:
+        job = broker.submit("echo", 1)
+        broker.submit("other", 1)
+        ending = broker.submit("echo", 2)
+        attempt = held(broker, job.key, node="node-a")
+        attempt.finish("completed", result=1)
+        ending.cancel()
+        last = broker.submit("echo", 3)
+        until(lambda: str(last.key) in following.jobs())
+        newest = {change["key"]: change["record"]["state"] for change in following.of("change")}
+        assert newest == {
+            str(job.key): "completed",
+            str(ending.key): "cancelled",
+            str(last.key): "queued",
+        }
+        broker.remove(job.key)  # it left the list before: nobody is told any more
+        broker.remove(last.key)
+        until(lambda: following.of("change")[-1]["record"] is None)
+        assert following.of("change")[-1]["key"] == str(last.key)
+
+
+@pytest.mark.parametrize("query", ["state=done", "pulse=perhaps", "nope=1", "node=NO", "limit=1"])
+def test_a_wrong_question_is_refused(http: httpx.Client, query: str) -> None:
+    assert rule_of(http.get(f"/v1/watch?{query}"), 400) == "invalid"
+
+
+def test_nothing_is_missed_between_the_list_and_the_stream(url: str, broker: Broker) -> None:
+    broker.submit("echo", 0)
+    listed = httpx.get(f"{url}/v1/jobs", trust_env=False)
+    between = [str(job.key) for job in broker.submit_many("echo", range(5))]
+    with Stream(url, after=listed.headers["last-event-id"]) as following:
+        until(lambda: set(between) <= set(following.jobs()))
+        assert following.of("gone") == []
+
+
+def test_who_comes_back_is_told_what_it_missed_and_no_more(url: str, broker: Broker) -> None:
+    with Stream(url) as before:
+        first = broker.submit("echo", 1)
+        before.wait("change")
+    missed = broker.submit("echo", 2)
+    with Stream(url, after=before.id) as back:
+        until(lambda: back.jobs() == [str(missed.key)])
+        assert back.of("gone") == []
+    assert str(first.key) in before.jobs()
+
+
+@pytest.mark.parametrize("position", ["x", "0123456789abcdef.0", "-1", "é", "9" * 4000])
+def test_a_position_of_somebody_else_is_gone(url: str, position: str) -> None:
+    with Stream(url, after=position) as following:
+        [gone] = following.wait("gone")
+        assert "list again" in gone["why"]
+        assert [event.kind for event in following.events[:2]] == ["ready", "gone"]
+        assert following.events[0].id == following.events[1].id != position
+
+
+def test_after_a_restart_of_the_server_everybody_lists_again(
+    redis_url: str, namespace: str, broker: Broker
+) -> None:
+    with serving_on(redis_url, namespace) as url, Follower(url) as before:
+        broker.submit("echo", 1)
+        until(lambda: len(before.held) == 1)
+        position = before.stream.id
+    until(before.stream.ended.is_set)
+    broker.submit("echo", 2)
+    with serving_on(redis_url, namespace) as url, Stream(url, after=position) as after:
+        after.wait("gone")
+        with Follower(url) as anew:
+            assert anew.revs() == {str(job.key): job.record.rev for job in broker.jobs()}
+
+
+@contextmanager
+def serving_on(redis: str, namespace: str, **more: Any) -> Iterator[str]:
+    config = settings_of(namespace=namespace, node="desk", listen="127.0.0.1:0", **more)
+    with serving(Broker(Store.from_url(redis, namespace), config)) as url:
+        yield url
+
+
+def test_who_comes_back_after_more_than_is_kept_for_it_lists_again(
+    url: str, broker: Broker
+) -> None:
+    with Follower(url) as follower:
+        position = follower.stream.id
+        for number in range(1_100):
+            broker.report(
+                {"event": "report", "origin": "desk", "engine": "e", "id": str(number)}
+                | {"state": "queued", "created_at": broker.store.clock.now()}
+            )
+        until(lambda: len(follower.held) == 1_100)
+        with Stream(url, after=position) as back:
+            assert "list again" in back.wait("gone")[0]["why"]
+            broker.submit("echo", 1)
+            back.wait("change")
+
+
+@pytest.mark.parametrize(
+    "query", [{}, {"state": ["running"]}, {"node": "node-a"}, {"origin": "desk"}]
+)
+def test_cut_connections_lose_nothing_and_bring_nothing_back(
+    url: str, broker: Broker, query: dict[str, Any]
+) -> None:
+    seed = random.randrange(2**32)
+    print("seed", seed)  # shown where it fails
+    churn, chance, stop = Churn(broker, seed), random.Random(seed), threading.Event()
+
+    def writing() -> None:
+        while not stop.is_set():
+            churn.step()
+
+    writer = threading.Thread(target=writing)
+    writer.start()
+    try:
+        with Follower(url, query) as follower:
+            for _ in range(12):
+                told = len(follower.stream.events) + chance.randrange(40)
+                until(lambda told=told: len(follower.stream.events) >= told)  # type: ignore[misc]
+                follower.come_back()
+            stop.set()
+            writer.join()
+            truth = {
+                job["key"]: job["rev"]
+                for job in httpx.get(
+                    f"{url}/v1/jobs", params={"limit": 1000, **query}, trust_env=False
+                ).json()
+            }
+            assert truth
+            until(lambda: follower.revs() == truth, seconds=10)
+            assert follower.lists == 1
+    finally:
+        stop.set()
+        writer.join()
+
+
+def test_doubt_is_told_when_it_begins_and_when_it_ends(
+    serve: Callable[..., str], broker: Broker
+) -> None:
+    with Stream(serve()) as following:
+        attempt = held(broker, broker.submit("echo", 1).key)
+        following.wait("change")
+        until(lambda: {"keys": [str(attempt.key)]} in following.of("doubt"))
+        attempt.beat()
+        attempt.finish("completed")
+        until(lambda: following.of("doubt")[-1] == {"keys": []})
+
+
+def test_the_pulse_is_told_to_those_who_ask_for_it(
+    url: str, http: httpx.Client, broker: Broker
+) -> None:
+    with Stream(url, {"pulse": "true"}) as following, Stream(url) as other:
+        following.wait("overview", 2)
+        assert following.of("nodes")[-1] == []
+        assert following.wait("groups") == [[]]
+        broker.flag_node("node-a", "drained")
+        until(lambda: following.of("nodes")[-1] == http.get("/v1/nodes").json() != [])
+        broker.submit("echo", 1)
+        until(lambda: following.of("overview")[-1]["jobs"]["queued"] == 1)
+        assert {event.kind for event in other.events} <= {"ready", "doubt", "change"}
+
+
+def test_nothing_is_looked_at_while_nobody_listens(
+    url: str, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+    read = pulse.Pulse._read
+    monkeypatch.setattr(
+        pulse.Pulse, "_read", lambda self, *asked: (looks.append(asked), read(self, *asked))[1]
+    )
+    monkeypatch.setattr(pulse, "PULSE_SECONDS", 0.05)
+    with Stream(url), Stream(url, {"pulse": "true"}) as following:
+        following.wait("overview", 3)
+    until(lambda: quiet(looks))
+    with Stream(url) as following:
+        following.wait("doubt")
+        until(lambda: (False, False) in looks)
+
+
+def quiet(looks: list[Any]) -> bool:
+    """Whether nothing came for some rounds."""
+    before = len(looks)
+    threading.Event().wait(0.3)
+    return len(looks) == before
+
+
+def test_silence_is_broken_by_a_comment_that_says_where_the_stream_stands(
+    url: str, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "HEARTBEAT_SECONDS", 0.1)
+    with Stream(url, {"engine": "nobody's"}) as following:
+        begin = following.id
+        broker.submit("echo", 1)
+        until(lambda: following.id != begin)
+        last = following.events[-1]
+        assert (last.kind, last.data) == ("", None)
+        position = following.id
+    with Stream(url, after=position) as back:
+        until(lambda: back.of("doubt"))
+        assert back.jobs() == []
+
+
+def test_a_server_that_ends_ends_its_streams_at_once_and_cleanly(
+    redis_url: str, namespace: str
+) -> None:
+    with serving_on(redis_url, namespace) as url:
+        streams = [Stream(url) for _ in range(10)]
+        raw = httpx.stream("GET", f"{url}/v1/watch", trust_env=False)
+        answer = raw.__enter__()
+        lines = answer.iter_lines()
+        next(lines)
+        ended = threading.Timer(5, lambda: None)
+        ended.start()
+    assert all(following.ended.is_set() or following.ended.wait(1) for following in streams)
+    list(lines)  # a broken end would raise: the last chunk came
+    assert ended.is_alive()
+    ended.cancel()
+    raw.__exit__(None, None, None)
+
+
+def test_a_stream_outlives_a_redis_that_is_away(
+    serve: Callable[..., str], namespace: str, server: PrivateRedis
+) -> None:
+    redis = f"redis://127.0.0.1:{server.port}"
+    url = serve(redis=redis)
+    with Broker(Store.from_url(redis, namespace)) as broker, Follower(url) as follower:
+        broker.submit("echo", 1, origin="desk")
+        until(lambda: len(follower.held) == 1)
+        server.stop()
+        until(lambda: httpx.get(f"{url}/v1/jobs", trust_env=False).status_code == 503)
+        with Stream(url) as late:
+            assert late.events[0].kind == "ready"
+            server.start()
+            made = broker.submit("echo", 2, origin="desk")
+            until(lambda: str(made.key) in follower.held)
+            assert not follower.stream.ended.is_set()
+            until(lambda: str(made.key) in late.jobs())
+
+
+def test_a_guess_and_a_job_without_a_node_are_followed_by_what_they_were(
+    url: str, broker: Broker
+) -> None:
+    with Follower(url, {"state": ["running"]}) as follower:
+        attempt = held(broker, broker.submit("echo", 1).key)
+        placed(broker, broker.submit("echo", 2).key)
+        until(lambda: set(follower.held) == {str(attempt.key)})
+        guessed(broker, attempt.key)
+        until(lambda: follower.held[str(attempt.key)]["inferred"])
+        assert follower.held[str(attempt.key)]["state"] == "failed"
