@@ -1,0 +1,227 @@
+"""The job list: two of one number, changes as they come, a list that is fetched while it changes, the address."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from playwright.sync_api import Route, expect
+
+from broker import Broker, Key
+from tests.browser.fleet import HOSTILE_ERROR, HOSTILE_ID
+from tests.system.command import guessed, held, reported, until
+
+#: Chromium itself tells of each answer that is no success.
+FAILED_LOAD = "Failed to load resource"
+LIST = "**/v1/jobs?limit=*"
+
+
+def report(broker: Broker, id: str, state: str = "running", **fields: object) -> str:
+    event = reported(id, state, node="atlas", **fields)
+    assert broker.report(event).ok
+    return f"{event['origin']}/{event['engine']}/{event.get('run', '')}/{id}"
+
+
+class HeldList:
+    """The answer to the page's own fetch of the list, read from the server and kept back on the way to the page."""
+
+    def __init__(self, page) -> None:
+        self.page = page
+        self.route: Route | None = None
+        page.route(LIST, self._take, times=1)
+
+    def _take(self, route: Route) -> None:
+        self.answer = route.fetch()
+        self.route = route
+
+    def await_read(self) -> None:
+        """Until the server has answered: what happens now is not in that answer."""
+        until(lambda: self.page.wait_for_timeout(10) or self.route is not None)
+
+    def release(self) -> None:
+        assert self.route is not None
+        self.route.fulfill(response=self.answer)
+
+
+@pytest.fixture
+def fetching(open_dashboard, broker):
+    """A dashboard whose fetch is under way, with one job in it; another one marks how far the stream was heard."""
+    key = report(broker, "7", "queued", seq=1)
+    dashboard = open_dashboard("/login")  # a page that does not list
+    list_ = HeldList(dashboard.page)
+    dashboard.open("/jobs")
+    list_.await_read()
+
+    def pass_by(change) -> None:
+        change()
+        marker = report(broker, f"marker-{time.monotonic_ns()}")
+        dashboard.row(marker).wait_for()  # told in order: what was said before it has arrived, too
+
+    dashboard.key, dashboard.pass_by, dashboard.list = key, pass_by, list_
+    return dashboard
+
+
+class TestWhileTheListIsFetched:
+    def test_a_removal_is_not_undone_by_the_older_list(self, fetching, broker):
+        fetching.pass_by(lambda: broker.remove(fetching.key))
+        fetching.list.release()
+        fetching.await_live()
+        assert fetching.state(fetching.key) is None
+        assert fetching.painted() == fetching.listed()
+
+    def test_a_change_is_not_undone_by_the_older_list(self, fetching, broker):
+        fetching.pass_by(lambda: report(broker, "7", "completed", seq=2))
+        fetching.list.release()
+        fetching.await_live()
+        assert fetching.state(fetching.key) == "completed"
+        assert fetching.painted() == fetching.listed()
+
+    def test_one_that_was_removed_and_came_again_is_shown_as_it_came(self, fetching, broker):
+        def again() -> None:
+            broker.remove(fetching.key)
+            report(broker, "7", "running", seq=1, created_at=broker.store.clock.now())
+
+        fetching.pass_by(again)
+        fetching.list.release()
+        fetching.await_live()
+        assert fetching.state(fetching.key) == "running"
+        assert fetching.painted() == fetching.listed()
+
+    def test_one_that_only_the_list_holds_is_shown(self, fetching):
+        fetching.list.release()
+        fetching.await_live()
+        assert fetching.state(fetching.key) == "queued"
+
+
+class TestChanges:
+    def test_come_to_the_page_without_a_reload(self, dashboard, broker, record_property):
+        dashboard.await_live()
+        loads = []
+        dashboard.page.on("load", lambda page: loads.append(page))
+        took = []
+        for n in range(10):
+            key = f"desk/ollama//live-{n}"
+            painted = dashboard.page.evaluate_handle(
+                """(key) => ({at: new Promise((told) => {
+                    const look = () => document.querySelector(`#jobs-list [data-key="${key}"]`)
+                        ? requestAnimationFrame(() => told(Date.now())) : requestAnimationFrame(look);
+                    look();
+                })})""",
+                key,
+            )
+            accepted = broker.store.clock.now()
+            report(broker, f"live-{n}")
+            took.append(dashboard.page.evaluate("async (seen) => await seen.at", painted) - accepted)
+        record_property("painted_ms", sorted(took))
+        print(f"from the event to the painted row, ms: {sorted(took)}")
+        assert sorted(took)[5] < 1_000
+        assert not loads
+
+    def test_a_removal_takes_the_row_away(self, dashboard, broker):
+        key = report(broker, "7")
+        dashboard.until_state(key, "running")
+        broker.remove(key)
+        dashboard.until_state(key, None)
+
+    def test_two_of_one_number_stay_two(self, dashboard, broker):
+        keys = [
+            report(broker, "7", "running", engine="ollama"),
+            report(broker, "7", "queued", engine="openai"),
+            report(broker, "7", "completed", engine="ollama", run="b2"),
+        ]
+        dashboard.await_live()
+        until(lambda: len(dashboard.painted()) == 3)
+        assert [dashboard.state(key) for key in keys] == ["running", "queued", "completed"]
+        broker.remove(keys[0])
+        dashboard.until_state(keys[0], None)
+        assert dashboard.painted() == dashboard.listed()
+        dashboard.page.reload()
+        dashboard.await_live()
+        assert [dashboard.state(key) for key in keys[1:]] == ["queued", "completed"]
+
+    def test_a_guess_and_a_doubt_carry_their_marks(self, dashboard, broker):
+        sure, doubtful, judged = (broker.submit("echo", id=str(n)).key for n in range(3))
+        for key in (doubtful, judged):
+            held(broker, key)
+        guessed(broker, judged)
+        dashboard.until_state(sure, "queued")
+        dashboard.until_state(judged, "failed~")
+        dashboard.until_state(doubtful, "running?")
+        assert "failed~" in dashboard.row(judged).inner_text()
+        assert "running?" in dashboard.row(doubtful).inner_text()
+        assert dashboard.painted() == dashboard.listed()
+
+    def test_what_others_wrote_is_text(self, dashboard, broker):
+        key = report(broker, "7", "failed", error=HOSTILE_ERROR, model="<b>m</b>")
+        hostile = str(Key.of("desk", "ollama", "", HOSTILE_ID))
+        report(broker, HOSTILE_ID, "running")
+        dashboard.until_state(key, "failed")
+        dashboard.until_state(hostile, "running")
+        said = dashboard.row(key).inner_text()
+        assert "<script>alert(1)</script>" in said
+        assert "<b>m</b>" in said
+        assert "\u202e" not in said  # it would turn what stands behind it
+        assert dashboard.page.locator("main img, main script, main b").count() == 0
+        dashboard.row(hostile).click()
+        expect(dashboard.page.locator(".job-key")).to_contain_text("onerror=")
+        assert dashboard.page.locator("main img").count() == 0
+
+
+@pytest.fixture
+def mixed(broker):
+    """Jobs to filter, by a name each."""
+    return {
+        "red": report(broker, "red", "failed", error="out of memory"),
+        "blue": report(broker, "blue", "failed", engine="openai", error="refused"),
+        "green": report(broker, "green", "running"),
+        "far": report(broker, "far", "running", origin="lab"),
+    }
+
+
+class TestTheAddress:
+    def test_opened_directly_shows_what_it_says(self, open_dashboard, mixed):
+        dashboard = open_dashboard("/jobs?state=failed&engine=ollama")
+        until(lambda: set(dashboard.painted()) == {mixed["red"]})
+        expect(dashboard.page.locator(".filters [data-state=failed]")).to_have_attribute(
+            "aria-pressed", "true"
+        )
+
+    def test_follows_the_filter_and_is_worth_the_same_to_another_person(
+        self, dashboard, open_dashboard, mixed
+    ):
+        until(lambda: len(dashboard.painted()) == 4)
+        dashboard.page.locator(".filters [data-state=failed]").click()
+        until(lambda: set(dashboard.painted()) == {mixed["red"], mixed["blue"]})
+        dashboard.page.locator("#filter-engine").select_option("openai")
+        until(lambda: set(dashboard.painted()) == {mixed["blue"]})
+        other = open_dashboard(dashboard.page.url.removeprefix(dashboard.url))
+        until(lambda: set(other.painted()) == {mixed["blue"]})
+
+    def test_goes_back_and_forward(self, dashboard, mixed):
+        until(lambda: len(dashboard.painted()) == 4)
+        dashboard.page.locator(".filters [data-state=running]").click()
+        until(lambda: set(dashboard.painted()) == {mixed["green"], mixed["far"]})
+        dashboard.page.locator("#filter-origin").select_option("lab")
+        until(lambda: set(dashboard.painted()) == {mixed["far"]})
+        dashboard.page.go_back()
+        until(lambda: set(dashboard.painted()) == {mixed["green"], mixed["far"]})
+        dashboard.page.go_back()
+        until(lambda: len(dashboard.painted()) == 4)
+        dashboard.page.go_forward()
+        until(lambda: set(dashboard.painted()) == {mixed["green"], mixed["far"]})
+
+    def test_holds_what_is_searched(self, dashboard, mixed):
+        until(lambda: len(dashboard.painted()) == 4)
+        dashboard.page.keyboard.press("/")
+        dashboard.page.keyboard.type("memory")
+        until(lambda: set(dashboard.painted()) == {mixed["red"]})
+        expect(dashboard.page).to_have_url(re.compile("q=memory"))
+        dashboard.page.reload()
+        until(lambda: set(dashboard.painted()) == {mixed["red"]})
+
+    def test_a_change_out_of_the_filter_takes_the_row_away(self, open_dashboard, broker, mixed):
+        dashboard = open_dashboard("/jobs?state=running")
+        until(lambda: len(dashboard.painted()) == 2)
+        report(broker, "green", "completed")
+        until(lambda: set(dashboard.painted()) == {mixed["far"]})
