@@ -15,6 +15,9 @@ import structlog
 
 from broker.text import safe
 
+#: The logger that is told each change of a job.
+JOBS = "broker.jobs"
+
 
 def set_up_logs(level: str, form: str) -> None:
     """`level` as in BROKER_LOG_LEVEL; `form` is `text` or `json` (BROKER_LOG_FORMAT)."""
@@ -22,6 +25,7 @@ def set_up_logs(level: str, form: str) -> None:
         _safe,
         structlog.stdlib.add_log_level,
         structlog.stdlib.ExtraAdder(),
+        _safe_values,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     renderer: Any
@@ -30,7 +34,9 @@ def set_up_logs(level: str, form: str) -> None:
         renderer = structlog.processors.JSONRenderer()
     else:
         renderer = structlog.dev.ConsoleRenderer(
-            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            colors=sys.stderr.isatty(),
+            exception_formatter=structlog.dev.plain_traceback,
+            sort_keys=False,
         )
     handler = logging.StreamHandler()
     handler.setFormatter(
@@ -43,7 +49,23 @@ def set_up_logs(level: str, form: str) -> None:
     logging.getLogger("rq").setLevel(logging.WARNING)  # it tells of each job in three lines
 
 
+def hush_jobs(level: str) -> None:
+    """Tell no change of a job at this `level`, unless it is `debug`: on a terminal they bury all else."""
+    if level != "debug":
+        logging.getLogger(JOBS).setLevel(logging.WARNING)
+
+
 def _safe(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     del logger, method
     event["event"] = safe(event["event"])
+    return event
+
+
+def _safe_values(
+    logger: object, method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    del logger, method
+    for name, value in event.items():
+        if isinstance(value, str):
+            event[name] = safe(value)
     return event

@@ -69,12 +69,13 @@ def up(
     """
     from broker.cli.serve import answering_http
     from broker.cli.signals import stop_orders
-    from broker.logs import set_up_logs
+    from broker.logs import hush_jobs, set_up_logs
     from broker.roles.loop import Turns
     from broker.store.server import PrivateRedis
 
     config = settings(listen=listen)
     set_up_logs(config.log_level, config.log_format)
+    hush_jobs(config.log_level)
     modules = imports or ([] if engines() else [DEMO_MODULE])
     names = [f"node-{chr(ord('a') + n)}" for n in range(nodes)]
     home = (folder or data_dir()).absolute()

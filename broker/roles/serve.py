@@ -10,6 +10,7 @@ from pathlib import Path
 
 from broker.roles.announcer import Announcer
 from broker.roles.auditor import Auditor
+from broker.roles.chronicle import Chronicle
 from broker.roles.dispatcher import Dispatcher
 from broker.roles.janitor import Janitor
 from broker.roles.loop import Loop, Turns
@@ -49,11 +50,13 @@ def roles(store: Store, budgets: Budgets, bounds: Bounds, trust_dir: Path | None
     janitor = Janitor(store, bounds=bounds, budgets=budgets)
     sweeper = Sweeper(store, budgets=budgets)
     auditor = Auditor(store, bounds=bounds, budgets=budgets)
+    chronicle = Chronicle(store, budgets=budgets)
     led = [
         Role("dispatcher", dispatcher.step, dispatcher.close, dispatcher.bell),
         Role("janitor", janitor.step, janitor.close),
         Role("sweeper", sweeper.step, sweeper.close, pace_seconds=SWEEPER_SECONDS),
         Role("auditor", auditor.step, auditor.close, pace_seconds=AUDITOR_SECONDS),
+        Role("chronicle", chronicle.step, chronicle.close, chronicle.bell),
     ]
     if trust_dir is None:
         return led

@@ -15,7 +15,11 @@ from broker.store.decode import read_number
 from broker.store.store import Store
 
 #: The roles of which one process leads.
-LED_ROLES = ("auditor", "dispatcher", "janitor", "sweeper")
+LED_ROLES = ("auditor", "chronicle", "dispatcher", "janitor", "sweeper")
+#: Those that write at origins, and are fenced there.
+FENCED_ROLES = ("auditor", "dispatcher", "janitor", "sweeper")
+#: Those that no fleet needs: nothing is told of one that was never led.
+OPTIONAL_ROLES = frozenset(LED_ROLES) - frozenset(FENCED_ROLES)
 
 
 class Lease:
@@ -49,13 +53,17 @@ class Leader(NamedTuple):
 
 
 def leaders(store: Store) -> list[Leader]:
-    """Of each role, by name. A key of a wrong type counts as none. Raises Unavailable."""
+    """Of each role, by name, but for an optional one that nobody ever led. A key of a wrong type counts as none.
+
+    Raises Unavailable.
+    """
     names = [name(role) for role in LED_ROLES for name in (store.keys.term, store.keys.leader)]
     with redis_errors():
         told = cast("Sequence[bytes | None]", store.client.mget(names))
     return [
         Leader(role, read_number(term), holder is not None)
         for role, term, holder in zip(LED_ROLES, told[::2], told[1::2], strict=True)
+        if read_number(term) or role not in OPTIONAL_ROLES
     ]
 
 
@@ -75,9 +83,9 @@ def fence(store: Store, origin: str) -> None:
     Raises Unavailable, Damaged.
     """
     with redis_errors():
-        told = store.client.mget(map(store.keys.term, LED_ROLES))
+        told = store.client.mget(map(store.keys.term, FENCED_ROLES))
     for role, term in zip(
-        LED_ROLES, map(read_number, cast("list[bytes | None]", told)), strict=True
+        FENCED_ROLES, map(read_number, cast("list[bytes | None]", told)), strict=True
     ):
         if term:
             raise_term(store, origin, role, term)

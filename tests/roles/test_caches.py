@@ -5,9 +5,11 @@ Every place that holds jobs is listed here; one that is added and is not asked i
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import deque
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,10 +17,13 @@ import pytest
 from broker import JobEvents, Resync
 from broker.client import Broker
 from broker.config import settings
+from broker.doubts import Doubts
+from broker.roles.chronicle import Chronicle
 from broker.roles.load import ENTRIES_MIN
 from broker.roles.watchlist import SLACK
 from broker.rules.event import Finish, Intent, Place, Remove, Report, Start, Submit
 from broker.rules.key import Key
+from broker.rules.stopwatch import Stopwatch
 from tests.roles.fleet import ORIGIN
 from tests.store.readers import until
 
@@ -44,6 +49,10 @@ HOLDERS = {
     "broker/roles/watchlist.py _due": "sweeper",
     "broker/roles/watchlist.py _queue": "sweeper",
     "broker/roles/watchlist.py _of": "sweeper",
+    "broker/roles/chronicle.py _known": "chronicle",
+    "broker/roles/chronicle.py _rung": "chronicle",
+    "broker/rules/stopwatch.py _since": "stopwatch",
+    "broker/doubts.py _seen": "doubts",
     "broker/reported.py _jobs": "producer",
 }
 #: What holds one job, for as long as it is in hand.
@@ -155,13 +164,16 @@ class Life:
 
 
 @pytest.fixture
-def holders(fleet, store):
+def holders(fleet, store, caplog):
+    caplog.set_level(logging.INFO, logger="broker.jobs")
     """All of them, each as it is used; the dispatcher and the sweeper twice, for others stand by."""
     fleet.submit("known", engine="nobody")
     broker = Broker(store, settings(namespace=store.keys.namespace, node=ORIGIN))
+    stopwatch, doubts = Stopwatch(), Doubts(broker)
     with (
         broker.watch() as watcher,
-        broker.readers() as readers,
+        broker.readers(told=stopwatch.follow) as readers,
+        closing(Chronicle(store)) as chronicle,
         JobEvents(broker, engine="x") as events,
     ):
         reader, never = readers.open(), readers.open()
@@ -176,6 +188,9 @@ def holders(fleet, store):
             "dispatchers": [leading, standing],
             "sweeper": [sweeper],
             "producer": [events],
+            "chronicle": [chronicle],
+            "stopwatch": [stopwatch],
+            "doubts": [doubts],
         }
 
         def step():
@@ -187,6 +202,8 @@ def holders(fleet, store):
             leading.step()
             standing.step()
             sweeper.step()
+            chronicle.step()
+            doubts.among(watcher.records)
 
         yield made, step, events
 
@@ -211,7 +228,7 @@ def test_ten_thousand_events_of_jobs_that_came_and_went_leave_nothing_anywhere(f
     }
     assert left["watcher"] == [0]
     assert left["readers"] == [0, 0, 0]
-    assert left["producer"] == [0]
+    assert left["producer"] == left["chronicle"] == left["stopwatch"] == left["doubts"] == [0]
     # Their heaps are looked through when they hold more than so many; no more of that after any number of jobs.
     assert max(left["dispatchers"]) <= ENTRIES_MIN
     assert max(left["sweeper"]) <= SLACK

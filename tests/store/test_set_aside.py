@@ -9,7 +9,7 @@ import pytest
 from broker.errors import Damaged
 from broker.rules.audit import DRIFT, FORGET, SET_ASIDE, Finding
 from broker.store.keys import Keys, aside
-from broker.store.lease import LED_ROLES, fence
+from broker.store.lease import FENCED_ROLES, LED_ROLES, fence
 from broker.store.repair import Mender
 from broker.store.scan import scan
 from broker.store.typed import (
@@ -269,7 +269,7 @@ def test_a_meta_begun_anew_knows_the_newest_term_of_each_role(desk, damage):
     """One that was frozen as the leader must not find the fence gone when it wakes."""
     client, keys = desk.store.client, desk.store.keys
     desk.report("7")
-    for number, role in enumerate(LED_ROLES):
+    for number, role in enumerate(FENCED_ROLES):
         client.set(keys.term(role), 100 + number)
     client.set(keys.term("sweeper"), "none")
     if damage == "type":
@@ -278,7 +278,7 @@ def test_a_meta_begun_anew_knows_the_newest_term_of_each_role(desk, damage):
     else:
         client.hset(desk.keys.meta, "term:janitor", "x")
     mend(desk, desk.keys.meta)
-    terms = client.hmget(desk.keys.meta, [f"term:{role}" for role in LED_ROLES])
+    terms = client.hmget(desk.keys.meta, [f"term:{role}" for role in FENCED_ROLES])
     assert terms == [b"100", b"101", b"102", None]
 
 
