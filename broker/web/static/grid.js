@@ -47,8 +47,8 @@ export class Grid {
     }
   }
 
-  /** Show these keys. What is being looked at stays where it is, unless the list's top is. */
-  show(keys, read) {
+  /** Show these keys; `anew`: also where the record is the same. What is looked at stays where it is, but for the list's top. */
+  show(keys, read, anew = false) {
     const top = this.scroller.scrollTop;
     const first = Math.floor(top / this.height);
     const anchor = top > 0 ? this.keys[first] : undefined;
@@ -61,7 +61,7 @@ export class Grid {
       const moved = keys.indexOf(anchor);
       if (moved >= 0) this.scroller.scrollTop = top + (moved - first) * this.height;
     }
-    this.paint();
+    this.paint(anew);
   }
 
   #measure() {
@@ -79,8 +79,8 @@ export class Grid {
     this.frame ??= requestAnimationFrame(() => this.paint());
   }
 
-  /** Paint the visible rows; where nothing changed, nothing is touched. */
-  paint() {
+  /** Paint the visible rows. A row of the same record is painted `anew` only where asked: ages move, marks change. */
+  paint(anew = false) {
     cancelAnimationFrame(this.frame);
     this.frame = null;
     const top = this.scroller.scrollTop;
@@ -92,13 +92,13 @@ export class Grid {
       this.rows.delete(key);
       this.spare.push(row);
     }
-    for (let at = from; at < to; at++) this.#paintRow(this.keys[at], at);
+    for (let at = from; at < to; at++) this.#paintRow(this.keys[at], at, anew);
     for (const row of this.spare.splice(0)) row.element.remove();
     const active = this.rows.get(this.active);
     attribute(this.element, "aria-activedescendant", active ? active.element.id : null);
   }
 
-  #paintRow(key, at) {
+  #paintRow(key, at, anew) {
     let row = this.rows.get(key);
     if (!row) {
       row = this.spare.pop() ?? this.#make();
@@ -113,10 +113,12 @@ export class Grid {
       attribute(element, "data-odd", at % 2 === 1);
     } else if (row.height !== this.height) element.style.transform = `translateY(${at * this.height}px)`;
     row.height = this.height;
+    attribute(element, "data-active", key === this.active);
     const record = this.read(key);
+    if (record === row.record && !anew) return;
+    row.record = record;
     this.columns.forEach((column, index) => column.paint(cells[index], record));
     this.paintRow(element, record);
-    attribute(element, "data-active", key === this.active);
   }
 
   #make() {

@@ -59,11 +59,11 @@ export function mount(root, { model, navigate }) {
   function relist() {
     rows.reset(model.jobs, model.doubt);
     for (const key of chosen) if (!model.jobs.has(key)) chosen.delete(key);
-    shown();
+    shown(true);
   }
 
-  function shown() {
-    grid.show(rows.keys, read);
+  function shown(anew = false) {
+    grid.show(rows.keys, read, anew);
     const number = rows.keys.length;
     const all = model.jobs.size;
     text(total, model.listedAt === null ? "" : number === all ? counted(number, "job") : `${count(number)} of ${counted(all, "job")}`);
@@ -101,7 +101,7 @@ export function mount(root, { model, navigate }) {
   function choose(keys) {
     chosen.clear();
     for (const key of keys) chosen.add(key);
-    grid.paint();
+    grid.paint(true);
     offer();
   }
   const chooseAll = () => choose(rows.keys);
@@ -112,7 +112,7 @@ export function mount(root, { model, navigate }) {
     if (toHere && from >= 0) for (const one of rows.keys.slice(from, to + 1)) chosen.add(one);
     else if (!chosen.delete(key)) chosen.add(key);
     lastPicked = key;
-    grid.paint();
+    grid.paint(true);
     offer();
   }
 
@@ -134,9 +134,9 @@ export function mount(root, { model, navigate }) {
     else if (changed.jobs) {
       rows.update(model.jobs, model.doubt, changed.keys);
       for (const key of changed.keys) if (!model.jobs.has(key)) chosen.delete(key);
-      shown();
+      shown(changed.doubt || changed.tick);
     } else if (changed.tick && movesByItself(query)) relist();
-    else if (changed.tick) grid.paint();
+    else if (changed.tick) grid.paint(true);
     if (changed.connection) shown();
     if (changed.jobs) counting ??= setTimeout(recount, COUNT_MS);
   }

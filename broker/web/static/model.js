@@ -40,8 +40,13 @@ export class JobList {
     const records = new Map();
     for (const record of fetched) records.set(record.key, record);
     const gone = new Map();
+    for (const [key, rev] of this.gone) {
+      const record = records.get(key);
+      if (!record || compareRevs(record.rev, rev) > 0) gone.set(key, rev);
+    }
+    // What was held and is not listed was removed since, though nobody has told that yet.
+    for (const [key, { rev }] of this.records) if (!records.has(key)) gone.set(key, rev);
     for (const change of log) absorb(records, gone, change);
-    for (const [key, rev] of this.gone) if (!records.has(key) && !gone.has(key)) gone.set(key, rev);
     this.records = records;
     this.gone = gone;
     bound(gone);
@@ -52,12 +57,14 @@ function absorb(records, gone, { key, rev, record, synthesized }) {
   const held = records.get(key);
   if (record === null) {
     if (held && !synthesized && compareRevs(rev, held.rev) < 0) return false;
-    gone.delete(key);
+    const known = gone.get(key);
+    if (known !== undefined && !synthesized && compareRevs(rev, known) < 0) return false;
+    gone.delete(key); // the newest last: the oldest are forgotten first
     gone.set(key, rev);
     if (gone.size > 2 * GONE_MAX) bound(gone);
     return records.delete(key);
   }
-  if (held ? held.rev === rev : false) return false;
+  if (held?.rev === rev) return false;
   if (!synthesized) {
     if (held && compareRevs(rev, held.rev) < 0) return false;
     if (gone.has(key) && compareRevs(rev, gone.get(key)) < 0) return false;
