@@ -28,7 +28,7 @@ function after() {
   const next = new URLSearchParams(location.search).get("next") ?? "/";
   try {
     const target = new URL(next, location.origin);
-    return target.origin === location.origin ? target.pathname + target.search : "/";
+    return target.origin === location.origin ? target.href : "/"; // a path alone may begin with //
   } catch {
     return "/";
   }
