@@ -72,10 +72,13 @@ def folded(pieces: Line, width: int) -> list[Line]:
         while kept < len(text) and (size := size + cells(text[kept])) <= room:
             kept += 1
         kept = max(1, kept)
-        if kept < len(text) and (space := text.rfind(" ", kept // 2, kept + 1)) > 0:
-            kept = space + 1
+        if kept < len(text):  # between columns where there are any, else between words
+            gap = max(text.rfind("  ", kept // 2, kept + 2), 0) or text.rfind(
+                " ", kept // 2, kept + 1
+            )
+            kept = gap + 1 if gap > 0 else kept
         found.append([(" " * (indent if found else 0) + text[:kept].rstrip(" "), style)])
-        text = text[kept:]
+        text = text[kept:].lstrip(" ")
     return found
 
 

@@ -1,0 +1,351 @@
+"""`broker top` through textual's own pilot, on a real Redis: what it lists, live, and what its keys do."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+
+import pytest
+
+from broker import Broker
+from broker import settings as settings_of
+from broker.cli.top.app import Top
+from broker.cli.top.feed import Feed
+from broker.cli.top.listing import ORDERS, View
+from broker.rules.liveness import Budgets
+from broker.rules.state import STATES
+from broker.store.nodes import WorkerInfo
+from broker.store.store import Store
+from tests.system.command import held, reported
+from tests.system.test_cli_terminal import CONTROL, HOSTILE
+
+
+class Screen:
+    """The terminal as its user sees it, and the keys."""
+
+    def __init__(self, app, pilot):
+        self.app, self._pilot = app, pilot
+
+    @property
+    def lines(self):
+        strips = self.app.screen._compositor.render_strips()
+        return ["".join(segment.text for segment in strip) for strip in strips]
+
+    @property
+    def text(self):
+        return "\n".join(self.lines)
+
+    @property
+    def rows(self):
+        """The first two columns of the list."""
+        return [
+            tuple(line.split()[:2]) for line in self.lines[:-2] if re.match(r"\S*/\S*/\S", line)
+        ]
+
+    async def press(self, *keys):
+        await self._pilot.press(*keys)
+        await self._pilot.pause()
+
+    async def size(self, columns, lines=24):
+        await self._pilot.resize_terminal(columns, lines)
+
+    async def until(self, condition, seconds=20):
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, self.text
+            await asyncio.sleep(0.02)
+
+    async def drawn_again(self):
+        drawn_at = self.app._drawn_at
+        await self.until(lambda: self.app._drawn_at > drawn_at)
+
+    async def shows(self, *texts):
+        await self.until(lambda: all(text in self.text for text in texts))
+
+
+def look(broker, scenario, size=(120, 24), **options):
+    """Run `scenario(screen)` before a `top` that has listed."""
+
+    async def run():
+        app = Top(Feed(broker), View(**options))
+        async with app.run_test(size=size) as pilot:
+            screen = Screen(app, pilot)
+            await screen.shows(" of ")
+            await screen.until(lambda: app.feed.pulse is not None)
+            await screen.shows("queued ")
+            await scenario(screen)
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def fleet(broker):
+    """Three jobs, the newest first: failed, running, queued."""
+    for id, state in (("7", "queued"), ("8", "running"), ("9", "failed")):
+        told = reported(id, state, created_at=1_700_000_000_000 + int(id), node=f"gpu-{id}")
+        broker.report(told | ({"error": "out of memory"} if state == "failed" else {}))
+    return broker
+
+
+FAILED = ("desk/ollama//9", "failed")
+RUNNING = ("desk/ollama//8", "running")
+QUEUED = ("desk/ollama//7", "queued")
+
+
+def test_the_list_the_nodes_and_the_overview_are_each_a_key_away(fleet):
+    fleet.beat(WorkerInfo("w-1", "gpu-8", "ollama", 12, 1, slots=2))
+
+    async def scenario(screen):
+        await screen.until(lambda: screen.rows == [FAILED, RUNNING, QUEUED])
+        assert "out of memory" in screen.text
+        await screen.press("n")
+        await screen.shows("gpu-8", "ollama 0/2", "up")
+        await screen.press("o")
+        await screen.shows("Failures", "1 x out of memory", "answers in", "noeviction")
+        await screen.press("j")
+        await screen.shows("3 of 3 jobs: newest first")
+
+    look(fleet, scenario)
+
+
+def test_what_happens_is_on_the_screen_without_a_key(fleet):
+    async def scenario(screen):
+        fleet.report(reported("10", created_at=1_700_000_000_010))
+        await screen.until(lambda: ("desk/ollama//10", "running") in screen.rows)
+        fleet.report(reported("10", "completed", created_at=1_700_000_000_010))
+        await screen.until(lambda: ("desk/ollama//10", "completed") in screen.rows)
+        fleet.remove("desk/ollama//9", force=True)
+        await screen.until(lambda: screen.rows[1:] == [RUNNING, QUEUED])
+        await screen.shows("queued 1  running 1  completed 1  failed 0")
+
+    look(fleet, scenario)
+
+
+def test_a_silent_worker_is_doubted_within_a_second_and_believed_again(store, namespace):
+    budgets = Budgets(suspect_ms=1_500)
+    broker = Broker(store, settings_of(namespace=namespace, node="desk", budgets=budgets))
+    job = broker.submit("echo", id="7")
+    broker.beat(WorkerInfo("node-a-w", "node-a", "echo", 12, 1))
+    held(broker, job.key)
+
+    async def scenario(screen):
+        await screen.until(lambda: screen.rows == [("desk/echo//7", "running?")])
+        await screen.shows("1?")
+        broker.beat(WorkerInfo("node-a-w", "node-a", "echo", 12, 1))
+        await screen.until(lambda: screen.rows == [("desk/echo//7", "running")])
+
+    look(broker, scenario)
+
+
+def test_text_state_and_order_choose_the_rows(fleet):
+    async def scenario(screen):
+        await screen.press("slash", *"GPU-8")
+        await screen.until(lambda: screen.rows == [RUNNING])
+        await screen.press("escape", "slash", *"memory", "enter")
+        await screen.until(lambda: screen.rows == [FAILED])
+        await screen.shows("1 of 3 jobs: / memory, newest first")
+        await screen.press("escape")
+        await screen.until(lambda: len(screen.rows) == 3)
+        for state, rows in zip(STATES, ([QUEUED], [RUNNING], [], [FAILED]), strict=False):
+            await screen.press("s")
+            await screen.shows(f"state {state}")
+            await screen.until(lambda rows=rows: screen.rows == rows)
+        await screen.press("s", "s")
+        seen = []
+        for _ in ORDERS:
+            await screen.press("t")
+            seen.append(screen.rows)
+        assert [QUEUED, RUNNING, FAILED] in seen  # oldest first
+        assert [RUNNING, QUEUED, FAILED] in seen  # by state
+        assert seen[-1] == [FAILED, RUNNING, QUEUED]  # round again
+
+    look(fleet, scenario)
+
+
+@pytest.mark.parametrize(
+    "options,rows",
+    [
+        ({"state": "failed"}, [FAILED]),
+        ({"node": "gpu-7"}, [QUEUED]),
+        ({"engine": "echo"}, []),
+        ({"origin": "desk"}, [FAILED, RUNNING, QUEUED]),
+    ],
+    ids=lambda one: next(iter(one), "") if isinstance(one, dict) else "",
+)
+def test_the_options_say_what_it_begins_with(fleet, options, rows):
+    async def scenario(screen):
+        await screen.until(lambda: screen.rows == rows)
+        assert ("no jobs" in screen.text) == (not rows)
+
+    look(fleet, scenario, **options)
+
+
+def test_a_jobs_page_tells_why_and_its_output_as_it_comes(broker):
+    job = broker.submit("echo", {"say": "hi"}, id="7")
+    holder = held(broker, job.key)
+
+    async def scenario(screen):
+        await screen.press("enter")
+        await screen.shows("decided by  started", "what would change it", "Record", "payload")
+        await screen.press("end")
+        holder.write("the first line\nand ")
+        holder.progress(0.25)
+        await screen.shows("the first line", "progress 25%")
+        holder.write("the second")
+        await screen.shows("the second")
+        holder.finish("completed", result=1)
+        await screen.press("home")
+        await screen.shows("state       completed")
+        await screen.press("escape")
+        await screen.shows("1 of 1 jobs")
+
+    look(broker, scenario, size=(120, 50))
+
+
+def test_a_page_outlives_the_removal_of_its_job(fleet):
+    async def scenario(screen):
+        await screen.press("enter")
+        await screen.shows("desk/ollama//9", "Record")
+        fleet.remove("desk/ollama//9")
+        await screen.shows("removed (all that was created up to")
+
+    look(fleet, scenario)
+
+
+def test_a_wish_is_asked_about_and_told_of(broker):
+    jobs = {name: broker.submit("echo", id=name) for name in ("a", "b")}
+
+    def state(name):
+        return broker.get(jobs[name].key).state
+
+    async def scenario(screen):
+        await screen.until(lambda: len(screen.rows) == 2)
+        await screen.press("c")
+        await screen.shows("Ask for the end of this job?", "y yes", "desk/echo//b")
+        await screen.press("enter")  # nothing is done by haste
+        await screen.shows("2 of 2 jobs")
+        assert state("b") == "queued"
+        await screen.press("c", "y")
+        await screen.shows("desk/echo//b cancelled")
+        assert (state("a"), state("b")) == ("queued", "cancelled")
+        await screen.press("r", "f", "y")
+        await screen.shows("handed in again as desk/echo//")
+        await screen.press("end", "r", "y")
+        await screen.shows("not_terminal")
+        await screen.press("d", "y")
+        await screen.until(lambda: broker.view.get(jobs["a"].key) is None)
+        await screen.until(lambda: len(screen.rows) == 2)
+
+    look(broker, scenario)
+
+
+def test_force_is_a_second_thought(broker):
+    job = broker.submit("echo", id="7")
+    held(broker, job.key)
+
+    async def scenario(screen):
+        await screen.until(lambda: bool(screen.rows))
+        await screen.press("enter", "c", "y")
+        await screen.shows("asked to stop")
+        assert broker.get(job.key).state == "running"
+        await screen.press("c", "f")
+        await screen.until(lambda: broker.get(job.key).state == "cancelled")
+
+    look(broker, scenario)
+
+
+def test_the_cursor_keeps_to_its_job_and_the_first_place_to_the_newest(fleet):
+    async def scenario(screen):
+        await screen.press("down")
+        assert str(screen.app.jobs.row) == RUNNING[0]
+        fleet.report(reported("10", created_at=1_700_000_000_010))
+        await screen.until(lambda: len(screen.rows) == 4)
+        assert str(screen.app.jobs.row) == RUNNING[0]
+        await screen.press("home")
+        fleet.report(reported("11", created_at=1_700_000_000_011))
+        await screen.until(lambda: len(screen.rows) == 5)
+        assert str(screen.app.jobs.row) == "desk/ollama//11"
+
+    look(fleet, scenario)
+
+
+def test_ten_thousand_jobs_cost_no_more_cells_than_the_screen_holds(broker):
+    broker.submit_many("echo", range(10_000))
+
+    async def scenario(screen):
+        await screen.shows("10,000 of 10,000 jobs")
+        asked, cells_of = [], screen.app.jobs._cells_of
+        screen.app.jobs._cells_of = lambda row: asked.append(row) or cells_of(row)
+        keys = ("end", "pageup", "up", "home", "pagedown", "down")
+        for key in keys:
+            await screen.press(key)
+        # Twice for each line: its width, and its text; and a few pictures of their own accord.
+        assert 0 < len(asked) <= 24 * 2 * 3 * len(keys)
+        await screen.press("end")
+        newest = max(str(key) for key in screen.app.jobs.rows)
+        assert newest not in screen.text
+        await screen.press("slash", *newest[-6:], "enter")
+        await screen.until(lambda: screen.rows == [(newest, "queued")])
+
+    look(broker, scenario)
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_it_fits_the_terminal(fleet, columns):
+    fleet.report(
+        reported("漢字" * 30, "failed", node="a-node-with-a-long-name", error="it went wrong " * 9)
+    )
+
+    async def scenario(screen):
+        await screen.shows("4 of 4 jobs", "q quit", "failed 2")
+        await screen.until(lambda: any("failed" in row for row in screen.rows))
+        assert ("MODEL" in screen.text) == (columns > 40)
+        assert ("d remove" in screen.text) == (columns == 200)
+        other = 80 if columns != 80 else 40
+        await screen.size(other)
+        await screen.until(lambda: ("MODEL" in screen.text) == (other > 40))
+        await screen.press("question_mark")
+        await screen.shows("jobs, nodes, overview")
+
+    look(fleet, scenario, size=(columns, 24))
+
+
+def test_no_text_steers_it_nor_is_read_as_markup(broker):
+    nasty = dict.fromkeys(("error", "model", "requester"), HOSTILE)
+    broker.report(reported(HOSTILE, "failed", engine="e" + HOSTILE, run="r" + HOSTILE, **nasty))
+    job = broker.submit("e" + HOSTILE, {HOSTILE: HOSTILE}, id="9" + HOSTILE, model=HOSTILE)
+    held(broker, job.key).write(HOSTILE)
+
+    async def scenario(screen):
+        seen = screen.text
+        for keys in (["o"], ["j", "enter"], ["escape", "down", "enter"], ["c"], ["y"]):
+            await screen.press(*keys)
+            await screen.drawn_again()
+            seen += screen.text
+        assert "[bold red]x[/]" in seen
+        assert "Output" in seen
+        assert not CONTROL.search(seen)
+
+    look(broker, scenario, size=(150, 60))
+
+
+def test_without_redis_it_says_so_and_goes_on_when_it_is_back(server, namespace):
+    store = Store.from_url(f"redis://127.0.0.1:{server.port}", namespace)
+    with Broker(store, settings_of(namespace=namespace)) as broker:
+        broker.report(reported("7"))
+
+        async def scenario(screen):
+            await screen.until(lambda: len(screen.rows) == 1)
+            server.stop()
+            await screen.shows("Redis is away for ")
+            assert len(screen.rows) == 1
+            await screen.press("enter")
+            await screen.shows("Redis is away for ")
+            await screen.press("escape", "c", "y")
+            server.start()
+            broker.report(reported("8"))
+            await screen.until(lambda: len(screen.rows) == 2)
+            await screen.shows("2 of 2 jobs")
+
+        look(broker, scenario)
