@@ -78,6 +78,7 @@ class TestCalls:
                     await again.result()
                 gone = await here.submit("echo")
                 ending = asyncio.create_task(gone.result())
+                await condition(lambda: any(wait.record for wait in here._waits._tells))
                 await here.remove(gone.key)
                 with pytest.raises(JobFailed, match="removed"):
                     await ending
