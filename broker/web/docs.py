@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from pathlib import Path
+from typing import Final
 
-router = APIRouter()
+from fastapi import APIRouter, Response
+
+router = APIRouter(include_in_schema=False)
+
+_PAGE: Final = Path(__file__).parent / "static" / "docs.html"
+
+
+@router.get("/docs")
+def docs() -> Response:
+    """What can be asked here, for people."""
+    return Response(_PAGE.read_bytes(), media_type="text/html; charset=utf-8")

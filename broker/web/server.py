@@ -8,7 +8,7 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 
 import uvicorn
@@ -100,6 +100,7 @@ class _Server:
         self._listener = listener
         self._died = died
         self._failure: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
         self._drain = threading.Thread(target=self._end_streams, name="http-drain", daemon=True)
 
@@ -128,15 +129,23 @@ class _Server:
                 self._died()
 
     async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
         try:
             await self._uvicorn.serve(sockets=[self._listener])
         finally:
             await self._hub.broker.close()
 
     def _end_streams(self) -> None:
-        """They last as long as their readers do."""
+        """They last as long as their readers do; and no connection waits for a further request."""
         self._hub.draining.wait()
+        with suppress(RuntimeError):  # the loop may have ended already
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._end_rest)
         self._hub.readers.close()
+
+    def _end_rest(self) -> None:
+        for connection in list(self._uvicorn.server_state.connections):
+            connection.shutdown()
 
 
 def _quieten() -> None:
