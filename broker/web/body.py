@@ -19,6 +19,9 @@ BODY_SECONDS_MAX = 10.0
 DRAIN_SECONDS_MAX = 1.0
 DRAIN_BYTES_MAX = 2 * BODY_BYTES_MAX
 
+#: What says where a body ends.
+_FRAMING = frozenset({b"content-length", b"transfer-encoding"})
+
 
 async def read_body(
     request: Request, limit_bytes: int = BODY_BYTES_MAX, seconds: float | None = None
@@ -70,25 +73,15 @@ class Drain:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        told = _framing(scope) if scope["type"] == "http" else {}
-        if not told:
-            await self._app(scope, receive, send)
-            return
+        names = {name for name, _ in scope["headers"]} if scope["type"] == "http" else set()
         exchange = _Exchange(receive, send)
-        if len(told) == 1:
-            await self._app(scope, exchange.receive, exchange.send)
-        else:  # whoever stands between may have read another body than we would
+        if names >= _FRAMING:  # whoever stands between may have read another body than we would
             refusal = problem(400, "not_http", "a body is either chunked or has a Content-Length")
             await refusal(scope, exchange.receive, exchange.send)
-
-
-def _framing(scope: Scope) -> set[bytes]:
-    """The headers that say where the body ends; none where there is none."""
-    return {
-        name
-        for name, value in scope["headers"]
-        if name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0"))
-    }
+        elif names & _FRAMING and (b"content-length", b"0") not in scope["headers"]:
+            await self._app(scope, exchange.receive, exchange.send)
+        else:
+            await self._app(scope, receive, send)
 
 
 class _Exchange:

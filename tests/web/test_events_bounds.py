@@ -270,7 +270,8 @@ def test_several_posts_on_one_connection_are_each_answered(url: str, broker: Bro
 
 
 SMUGGLED = {
-    "both lengths": b"content-length: 4\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\nGET /x",
+    "both lengths": b"content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n" + chunked(GOOD),
+    "a chunked nothing": b"transfer-encoding: chunked\r\ncontent-length: 0\r\n\r\n" + chunked(GOOD),
     "two lengths": b"content-length: 2\r\ncontent-length: 20\r\n\r\n{}",
     "a negative length": b"content-length: -1\r\n\r\n{}",
     "a length with a sign": b"content-length: +2\r\n\r\n{}",
