@@ -54,10 +54,10 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, 
 
 
 def _guarded(path: str, method: str, operation: dict[str, Any]) -> set[int]:
-    """What may be answered before the route is asked: for the Host, the Origin, the content type, the token."""
-    found = {400, 421}
-    if path not in _OPEN:
-        found |= {401, 503}
+    """What may be answered before the route is asked: by its headers, and by who else is here."""
+    found = {400, 421, 503}
+    if path not in _OPEN or method not in _READING:
+        found.add(401)
     if method not in _READING:
         found |= {403, 415}
     if "requestBody" in operation:

@@ -23,6 +23,9 @@ LIMIT_MAX = 100_000
 #: Origin and node names.
 NAME = r"^[a-z0-9][a-z0-9._-]{0,62}$"
 
+#: A whole key as text.
+KEY = r"^[a-z0-9][a-z0-9._-]{0,62}/[^/]+/[^/]*/[^/]+$"
+
 State = Literal["queued", "running", "completed", "failed", "cancelled"]
 Name = Annotated[str, Field(pattern=NAME, examples=["desk"])]
 
@@ -75,7 +78,7 @@ class Wish(Body):
 class Keys(Body):
     """Which jobs are meant: whole keys, each once."""
 
-    keys: list[str] = Field(
+    keys: list[Annotated[str, Field(pattern=KEY)]] = Field(
         min_length=1, max_length=KEYS_MAX, json_schema_extra={"uniqueItems": True}
     )
 
@@ -137,10 +140,8 @@ async def read(request: Request, model: type[M], limit_bytes: int = BODY_BYTES_M
 
 def body_of(model: type[Body]) -> dict[str, Any]:
     """What OpenAPI says of that body."""
-    schema = model.model_json_schema()
-    needed = bool(schema.get("required"))
-    content = {"application/json": {"schema": schema}}
-    return {"requestBody": {"content": content, "required": needed}}
+    content = {"application/json": {"schema": model.model_json_schema()}}
+    return {"requestBody": {"content": content, "required": True}}
 
 
 def _told(wrong: ValidationError) -> Problem:

@@ -1,0 +1,135 @@
+"""The OpenAPI document tells the truth: whatever is asked by it, right or wrong, is answered as it says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from broker import Broker
+from tests.system.command import held
+from tests.web.churn import Churn
+
+#: What is asked is chosen by it: a failure can be repeated.
+SEED = 20_261_130
+TOKEN = "0123456789abcdef0123456789abcdef"
+
+CHECKS = (
+    "not_a_server_error", "status_code_conformance", "content_type_conformance", "response_headers_conformance",
+    "response_schema_conformance",
+)  # fmt: skip
+
+#: A stream never ends by itself: it is asked below.
+STREAM = "/v1/watch"
+
+
+def ask(url: str, folder: Path, *words: object) -> None:
+    """Have schemathesis ask everything; fails with all it found."""
+    ran = subprocess.run(
+        [
+            Path(sys.executable).parent / "schemathesis", "run", f"{url}/openapi.json",
+            "--checks", ",".join(CHECKS), "--exclude-path", STREAM, "--seed", str(SEED), "--continue-on-failure",
+            "--request-timeout", "20", "--warnings", "off", *map(str, words),
+        ],
+        cwd=folder,
+        env=os.environ | {"NO_PROXY": "*", "HYPOTHESIS_STORAGE_DIRECTORY": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )  # fmt: skip
+    print(ran.stdout[-20_000:], ran.stderr[-5_000:])
+    assert ran.returncode == 0
+
+
+@pytest.fixture
+def lively(broker: Broker) -> Broker:
+    """Some jobs in all states, so that there is something to ask of."""
+    churn = Churn(broker, SEED)
+    for _ in range(60):
+        churn.step()
+    broker.submit("echo", {"n": 1}, id="7")
+    held(broker, broker.submit("echo", 1, id="done").key).finish("completed", result=[1])
+    return broker
+
+
+@pytest.mark.usefixtures("lively")
+def test_whatever_is_asked_is_answered_as_the_document_says(url: str, tmp_path: Path) -> None:
+    ask(url, tmp_path, "--phases", "examples,coverage")
+
+
+@pytest.mark.usefixtures("lively")
+def test_the_same_holds_with_a_token_and_without_the_one_that_is_asked_for(
+    serve: Callable[..., str], tmp_path: Path
+) -> None:
+    url = serve(token=TOKEN)
+    bearer = ("--header", f"Authorization: Bearer {TOKEN}")
+    ask(url, tmp_path, "--phases", "fuzzing", "--max-examples", 6, *bearer)
+    document = httpx.get(
+        f"{url}/openapi.json", headers={"Authorization": f"Bearer {TOKEN}"}, trust_env=False
+    )
+    file = tmp_path / "openapi.json"
+    file.write_text(document.text)
+    for path, item in document.json()["paths"].items():
+        for method, operation in item.items():
+            said = httpx.request(
+                method,
+                url + path.replace("{", "").replace("}", ""),
+                headers={"content-type": "application/json"},
+                trust_env=False,
+            )
+            is_open = "security" not in operation and method == "get"
+            assert (said.status_code == 401) is not is_open or path in ("/login", "/logout"), path
+            assert str(said.status_code) in operation["responses"], path
+
+
+def test_a_stream_is_asked_for_as_the_document_says(url: str) -> None:
+    operation = schemathesis.openapi.from_url(f"{url}/openapi.json")[STREAM]["GET"]
+    document = httpx.get(f"{url}/openapi.json", trust_env=False).json()
+    answers = document["paths"][STREAM]["get"]["responses"]
+    seen = set()
+
+    @seed(SEED)
+    @settings(
+        max_examples=25,
+        phases=[Phase.generate],
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=operation.as_strategy())
+    def holds(case: Any) -> None:
+        asked = case.as_transport_kwargs(base_url=url)
+        headers = {name: str(value).encode() for name, value in asked["headers"].items()}
+        with (
+            httpx.Client(trust_env=False, timeout=20) as client,
+            client.stream("GET", asked["url"], params=asked["params"], headers=headers) as answer,
+        ):
+            seen.add(answer.status_code)
+            content = answer.headers["content-type"].partition(";")[0]
+            assert content in answers[str(answer.status_code)]["content"]
+
+    holds()
+    assert 200 in seen
+
+
+def test_every_answer_of_every_route_is_a_problem_document_where_it_is_an_error(url: str) -> None:
+    document = httpx.get(f"{url}/openapi.json", trust_env=False).json()
+    assert document["openapi"].startswith("3.")
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            assert operation.get("summary"), (path, method)
+            for status, answer in operation["responses"].items():
+                assert status != "422"
+                if int(status) >= 400 and path not in ("/readyz", "/livez"):
+                    assert list(answer["content"]) == ["application/problem+json"], (path, status)
+    routes = set(document["paths"])
+    assert {"/v1/jobs", "/v1/jobs/{key}", "/v1/watch", "/v1/events", "/login", "/readyz"} <= routes
