@@ -158,13 +158,13 @@ export class Grid {
     this.paint();
   }
 
-  /** Move the active row by so many. */
+  /** Move the active row by so many; where none is active, as if from just before what is in sight. */
   move(by) {
     if (!this.keys.length) return;
     this.element.focus({ preventScroll: true });
     const at = this.keys.indexOf(this.active);
-    const next = at < 0 ? Math.floor(this.scroller.scrollTop / this.height) : Math.min(this.keys.length - 1, Math.max(0, at + by));
-    this.activate(this.keys[next]);
+    const from = at < 0 ? Math.floor(this.scroller.scrollTop / this.height) - Math.sign(by) : at;
+    this.activate(this.keys[Math.min(this.keys.length - 1, Math.max(0, from + by))]);
   }
 
   /** Rows that fit on the screen. */

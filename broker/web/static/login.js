@@ -13,6 +13,7 @@ form.addEventListener("submit", async (event) => {
   text(document.getElementById("login-error"), "");
   try {
     await post("/login", { token: field.value });
+    remember();
     location.replace(after());
   } catch (refused) {
     text(document.getElementById("login-error"), refused.status === 401 ? "That is not the token of this broker." : refused.message);
@@ -31,5 +32,14 @@ function after() {
     return target.origin === location.origin ? target.href : "/"; // a path alone may begin with //
   } catch {
     return "/";
+  }
+}
+
+/** That there is a login to end; of the token nothing is kept. */
+function remember() {
+  try {
+    localStorage.setItem("login", "yes");
+  } catch {
+    // Forbidden storage: then no page offers to log out.
   }
 }

@@ -1,5 +1,7 @@
 // What stands around every view: the pages, how fresh it all is, the theme.
 
+import { post } from "./api.js";
+import { toast } from "./dialog.js";
 import { attribute, fill, h, text } from "./dom.js";
 import * as format from "./format.js";
 import { icon } from "./icons.js";
@@ -22,6 +24,10 @@ export function shell({ views, model }) {
   document.getElementById("shell-buttons").append(
     h("button", { type: "button", class: "quiet", id: "theme", title: "Theme (t)", onclick: theme }, icon("theme"), themeWord),
     h("button", { type: "button", class: "quiet", id: "help", title: "Keys (?)", onclick: pressHelp }, icon("help"), h("span", { class: "button-word" }, "Keys")));
+  if (hasLogin()) {
+    document.getElementById("shell-buttons").append(
+      h("button", { type: "button", class: "quiet", id: "logout", title: "Log out", onclick: logOut }, icon("logout"), h("span", { class: "button-word" }, "Log out")));
+  }
   text(themeWord, `Theme: ${themeNow()}`);
   const freshness = freshnessOf(model);
   freshness();
@@ -36,6 +42,25 @@ export function shell({ views, model }) {
       if (changed.overview || changed.nodes || changed.tick) figures(pages, model);
     },
   };
+}
+
+/** Whether this browser logged in: its cookie is not ours to see. */
+function hasLogin() {
+  try {
+    return localStorage.getItem("login") !== null;
+  } catch {
+    return false;
+  }
+}
+
+async function logOut() {
+  try {
+    await post("/logout");
+    localStorage.removeItem("login");
+    location.assign("/login");
+  } catch (failed) {
+    toast(failed.message, { bad: true });
+  }
 }
 
 const themeNow = () => document.documentElement.dataset.theme ?? "system";
