@@ -56,7 +56,8 @@ class Children:
             *(word for module in imports for word in ("--import", module)),
         ]
         self._environment = {**os.environ, "REDIS_URL": url}
-        self._environment.pop("REDIS_URL_FILE", None)
+        for name in ("REDIS_URL_FILE", "BROKER_TOKEN", "BROKER_TOKEN_FILE"):
+            self._environment.pop(name, None)  # no job needs to know how HTTP is guarded
         self._children: list[_Child] = []
         self._nodes = nodes
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+
 from fastapi import FastAPI
 
 import broker
@@ -22,6 +24,7 @@ def create_app(hub: Hub, gate: Gate | None = None) -> FastAPI:
     """All that one HTTP server answers to whoever passes its guard."""
     app = FastAPI(
         title="fleet-broker",
+        version=version("fleet-broker"),
         description=broker.__doc__ or "",
         docs_url=None,
         redoc_url=None,

@@ -45,7 +45,7 @@ function fields(schema) {
   const rows = Object.entries(schema?.properties ?? {}).map(([name, field]) => [
     h("code", {}, name), type(field), needed.has(name) ? "required" : "", [field.description, bounds(field)].filter(Boolean).join("; "),
   ]);
-  return table(["field", "type", "", ""], rows) ?? h("p", {}, type(schema));
+  return table(["field", "type", "needed", "about"], rows) ?? h("p", {}, type(schema));
 }
 
 function contents(content, show) {
@@ -75,9 +75,9 @@ function operation(path, method, told) {
     h("div", {},
       h("p", {}, told.description ?? ""),
       curl(path, method, told),
-      parameters.length ? [h("h3", {}, "Parameters"), table(["name", "in", "type", "", ""], parameters)] : null,
+      parameters.length ? [h("h3", {}, "Parameters"), table(["name", "in", "type", "needed", "about"], parameters)] : null,
       told.requestBody ? [h("h3", {}, "Body"), contents(told.requestBody.content, (media, schema) => [h("p", { class: "dim" }, media), fields(schema)])] : null,
-      h("h3", {}, "Answers"), table(["status", "", ""], answers)));
+      h("h3", {}, "Answers"), table(["status", "meaning", "answer"], answers)));
 }
 
 function draw(document) {
