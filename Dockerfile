@@ -24,5 +24,6 @@ ENV PATH=/opt/fleet-broker/bin:$PATH \
     BROKER_CONFIG=/etc/fleet-broker/broker.toml
 USER broker
 WORKDIR /var/lib/fleet-broker
+EXPOSE 7070
 ENTRYPOINT ["broker"]
 CMD ["--help"]

@@ -2,8 +2,9 @@
 """Makes the stack's secrets, before anything else starts: make-secrets FOLDER.
 
 FOLDER is a volume that the services share: `redis-password`, and what is derived from it, `redis.conf`
-for the server and `redis-url` for the clients (REDIS_URL_FILE). The password is the one in REDIS_PASSWORD,
-else the one made by an earlier start, else a new one.
+for the server and `redis-url` for the clients (REDIS_URL_FILE); and `http-token`, which opens HTTP
+(BROKER_TOKEN_FILE). Each is the one in REDIS_PASSWORD or BROKER_TOKEN, else the one made by an earlier start,
+else a new one.
 """
 
 import os
@@ -24,12 +25,17 @@ maxmemory-policy noeviction
 
 def main(folder: Path) -> None:
     os.umask(0o077)
-    kept = folder / "redis-password"
-    password = os.environ.get("REDIS_PASSWORD") or (kept.read_text() if kept.exists() else "")
-    password = password or secrets.token_hex(24)
-    write(kept, password)
+    password = secret(folder / "redis-password", os.environ.get("REDIS_PASSWORD"))
+    secret(folder / "http-token", os.environ.get("BROKER_TOKEN"))
     write(folder / "redis.conf", REDIS_CONF.format(password=quoted(password)))
     write(folder / "redis-url", f"redis://:{quote(password, safe='')}@redis:6379/0")
+
+
+def secret(file: Path, given: str | None) -> str:
+    """The secret that the file holds from now on."""
+    found = given or (file.read_text() if file.exists() else "") or secrets.token_hex(24)
+    write(file, found)
+    return found
 
 
 def quoted(text: str) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
+import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,7 +18,7 @@ import pytest
 from broker import Misconfigured
 from broker import settings as settings_of
 from broker.store.server import PrivateRedis
-from tests.system.machine import Machine, free_port
+from tests.system.machine import ROOT, Machine, free_port
 from tests.web.asking import BEARER, JSON, TOKEN, ask, connected, heard, post
 from tests.workers.fleet import until
 
@@ -148,6 +151,19 @@ def test_names_are_given_with_commas_or_as_a_list(monkeypatch: pytest.MonkeyPatc
             settings_of(hosts=wrong)
     with pytest.raises(Misconfigured, match="setting hosts"):
         settings_of(hosts=7)
+
+
+def test_the_containers_make_a_token_once_that_serve_takes(tmp_path: Path) -> None:
+    def made(**more: str) -> str:
+        make = [sys.executable, ROOT / "docker" / "make-secrets.py", tmp_path]
+        subprocess.run(make, check=True, env={"PATH": os.environ["PATH"]} | more)
+        return (tmp_path / "http-token").read_text()
+
+    token = made()
+    assert settings_of(token=token).token
+    assert made() == token != (tmp_path / "redis-password").read_text()
+    assert made(BROKER_TOKEN=TOKEN) == made() == TOKEN
+    assert stat.S_IMODE((tmp_path / "http-token").stat().st_mode) == 0o600
 
 
 def test_the_token_is_in_no_log(machine: Machine) -> None:
