@@ -10,13 +10,18 @@ import signal
 import subprocess
 import sys
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 
+import httpx
 import pytest
 
-from broker import Broker, Holder, WorkerInfo
+from broker import Broker, Holder, WorkerInfo, settings
 from broker.rules.event import Place
 from broker.store.group import Group
+from broker.store.store import Store
+from broker.web.server import serving
+from tests.system.command import until
 from tests.system.machine import Machine
 
 README = Path(__file__).parents[2] / "README.md"
@@ -163,6 +168,30 @@ def test_the_nodes_of_the_readme_trust_each_other(tmp_path: Path, here: dict[str
     told = said["broker trust announcements"].splitlines()[1:]
     changes = [tuple(row.split()[-3:-1]) for row in told]
     assert changes == [("pinned", "alpha"), ("pinned", "gamma"), ("removed", "gamma")]
+
+
+def test_http_is_asked_as_the_readme_says(here: dict[str, str]) -> None:
+    """Each line of curl as it would ask, but for the port."""
+    [shell] = [block for block in blocks("sh") if "curl" in block]
+    store = Store.from_url(here["REDIS_URL"], here["BROKER_NAMESPACE"])
+    answers = []
+    with serving(Broker(store, settings(listen="127.0.0.1:0"))) as url:
+        until(lambda: httpx.get(f"{url}/readyz", trust_env=False).status_code == 200)
+        for line in shell.splitlines():
+            words = shlex.split(line)
+            named = dict(pairwise(words))
+            header = dict([named["-H"].split(": ", 1)]) if "-H" in named else {}
+            answers.append(
+                httpx.request(
+                    "POST" if "-d" in named else "GET",
+                    words[-1].replace("http://127.0.0.1:7070", url),
+                    content=named.get("-d"),
+                    headers=header,
+                    trust_env=False,
+                )
+            )
+    assert [answer.status_code for answer in answers] == [200, 201, 200]
+    assert answers[1].json()["engine"] == "checksum"
 
 
 def python(word: str) -> str:
