@@ -20,8 +20,9 @@ export class Grid {
     this.head = h("div", { role: "row", class: "grid-head", "aria-rowindex": 1 }, this.heads.map(({ cell }) => cell));
     this.space = h("div", { class: "grid-space", role: "rowgroup" });
     this.top = h("div", { class: "grid-top", role: "rowgroup" }, this.head);
-    this.scroller = h("div", { class: "grid-scroll", role: "presentation" }, this.top, this.space);
-    this.element = h("div", { id, class: "grid", role: "grid", tabindex: 0, "aria-label": label, "aria-colcount": columns.length, "aria-multiselectable": "true" }, this.scroller);
+    // What scrolls has the focus: a screen reader says so, and every browser scrolls it by the keyboard.
+    this.scroller = h("div", { class: "grid-scroll", role: "grid", tabindex: 0, "aria-label": label, "aria-colcount": columns.length, "aria-multiselectable": "true" }, this.top, this.space);
+    this.element = h("div", { id, class: "grid" }, this.scroller);
     this.scroller.addEventListener("scroll", () => this.#soon(), { passive: true });
     this.space.addEventListener("pointerdown", (event) => (this.pressed = this.#keyOf(event)));
     this.space.addEventListener("click", (event) => this.#clicked(event));
@@ -54,7 +55,7 @@ export class Grid {
     const anchor = top > 0 ? this.keys[first] : undefined;
     this.keys = keys;
     this.read = read;
-    attribute(this.element, "aria-rowcount", keys.length + 1);
+    attribute(this.scroller, "aria-rowcount", keys.length + 1);
     const size = `${keys.length * this.height}px`;
     if (this.space.style.height !== size) this.space.style.height = size;
     if (anchor !== undefined && keys[first] !== anchor) {
@@ -95,7 +96,7 @@ export class Grid {
     for (let at = from; at < to; at++) this.#paintRow(this.keys[at], at, anew);
     for (const row of this.spare.splice(0)) row.element.remove();
     const active = this.rows.get(this.active);
-    attribute(this.element, "aria-activedescendant", active ? active.element.id : null);
+    attribute(this.scroller, "aria-activedescendant", active ? active.element.id : null);
   }
 
   #paintRow(key, at, anew) {
@@ -161,7 +162,7 @@ export class Grid {
   /** Move the active row by so many; where none is active, as if from just before what is in sight. */
   move(by) {
     if (!this.keys.length) return;
-    this.element.focus({ preventScroll: true });
+    this.scroller.focus({ preventScroll: true });
     const at = this.keys.indexOf(this.active);
     const from = at < 0 ? Math.floor(this.scroller.scrollTop / this.height) - Math.sign(by) : at;
     this.activate(this.keys[Math.min(this.keys.length - 1, Math.max(0, from + by))]);
