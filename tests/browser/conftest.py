@@ -100,7 +100,9 @@ def open_dashboard(chromium: Browser, url: str) -> Iterator[Callable[..., Dashbo
         watched: list[Watched] = []
 
         def start(path: str = "/", *, at: str = "", allow: str = "", **options: Any) -> Dashboard:
-            context = chromium.new_context(**{"viewport": WIDE, "reduced_motion": "reduce"} | options)
+            context = chromium.new_context(
+                **{"viewport": WIDE, "reduced_motion": "reduce"} | options
+            )
             ending.callback(context.close)
             context.set_default_timeout(10_000)
             page = context.new_page()

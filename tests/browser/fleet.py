@@ -116,7 +116,9 @@ def populate(broker: Broker) -> dict[str, str]:
 
 def _submit(broker: Broker, engine: str, n: int, **options: object) -> Key:
     model = _MODELS[n % 3] if engine == "ollama" else ""
-    return broker.submit(engine, {"n": n, "prompt": "Why is the sky blue?"}, model=model, **options).key
+    return broker.submit(
+        engine, {"n": n, "prompt": "Why is the sky blue?"}, model=model, **options
+    ).key
 
 
 def _end_some(broker: Broker) -> None:
@@ -149,7 +151,14 @@ def _report_some(broker: Broker) -> None:
             {"event": "report", "origin": "phone", "engine": engine, "run": run, "id": "7", "state": "running",
              "node": "studio", "seq": 2, "created_at": now - 1_000}
         )  # fmt: skip
-    late = {"event": "report", "origin": "phone", "engine": "ollama", "run": "", "id": "7", "created_at": now - 1_000}
+    late = {
+        "event": "report",
+        "origin": "phone",
+        "engine": "ollama",
+        "run": "",
+        "id": "7",
+        "created_at": now - 1_000,
+    }
     broker.report(late | {"state": "queued", "seq": 1})  # refused: older than what is known
     broker.report(
         {"event": "report", "origin": "phone", "engine": "ollama", "id": HOSTILE_ID, "state": "failed", "seq": 1,
@@ -160,7 +169,9 @@ def _report_some(broker: Broker) -> None:
 def subscribe(broker: Broker) -> None:
     """`mail` has read all, `webhooks` lags and has parked, `archive` fell silent a day ago."""
     member(broker, "mail", "lab", 1_000)
-    member(broker, "webhooks", "lab", 3, park="HTTP 500 from https://hooks.example/jobs: <b>teapot</b>")
+    member(
+        broker, "webhooks", "lab", 3, park="HTTP 500 from https://hooks.example/jobs: <b>teapot</b>"
+    )
     member(broker, "archive", "phone", 2)
     now = broker.store.clock.now()
     keys = broker.store.keys

@@ -98,7 +98,7 @@ class TestChanges:
     def test_come_to_the_page_without_a_reload(self, dashboard, broker, record_property):
         dashboard.await_live()
         loads = []
-        dashboard.page.on("load", lambda page: loads.append(page))
+        dashboard.page.on("load", loads.append)
         took = []
         for n in range(10):
             key = f"desk/ollama//live-{n}"
@@ -112,7 +112,9 @@ class TestChanges:
             )
             accepted = broker.store.clock.now()
             report(broker, f"live-{n}")
-            took.append(dashboard.page.evaluate("async (seen) => await seen.at", painted) - accepted)
+            took.append(
+                dashboard.page.evaluate("async (seen) => await seen.at", painted) - accepted
+            )
         record_property("painted_ms", sorted(took))
         print(f"from the event to the painted row, ms: {sorted(took)}")
         assert sorted(took)[5] < 1_000

@@ -1,0 +1,122 @@
+"""What is wished for from the page: cancel, retry, remove, one or many, asked about first; and what became of it."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from broker import Broker, Key
+from tests.system.command import held, reported, until
+
+
+@pytest.fixture
+def queued(broker) -> Key:
+    return broker.submit("echo", id="waits").key
+
+
+def desired(broker: Broker, key: Key) -> tuple[str, str]:
+    record = broker.get(key)
+    return record.state, record.desired
+
+
+def ask(dashboard, key: Key | str, verb: str) -> None:
+    """Choose one row, and press what is to be done with it."""
+    dashboard.choose([key])
+    dashboard.page.locator(f"#bulk-{verb}").click()
+
+
+class TestCancel:
+    def test_ends_what_waits_once_it_is_confirmed(self, dashboard, broker, queued):
+        ask(dashboard, queued, "cancel")
+        expect(dashboard.page.locator("#preview-count")).to_have_text("1 queued")
+        assert desired(broker, queued) == ("queued", "run")
+        dashboard.confirm()
+        dashboard.until_state(queued, "cancelled")
+        assert desired(broker, queued) == ("cancelled", "cancel")
+
+    def test_does_nothing_where_it_is_not_confirmed(self, dashboard, broker, queued):
+        ask(dashboard, queued, "cancel")
+        expect(dashboard.page.locator("#dialog-no")).to_be_focused()
+        dashboard.page.keyboard.press("Enter")
+        expect(dashboard.page.locator("dialog")).to_have_count(0)
+        assert desired(broker, queued) == ("queued", "run")
+
+    def test_asks_what_runs_to_stop(self, dashboard, broker, queued):
+        held(broker, queued)
+        dashboard.row(queued).locator("[data-state^=running]").wait_for()
+        ask(dashboard, queued, "cancel")
+        dashboard.confirm()
+        dashboard.toast("asked to stop").wait_for()
+        assert desired(broker, queued) == ("running", "cancel")
+
+    def test_at_once_ends_what_runs(self, dashboard, broker, queued):
+        held(broker, queued)
+        dashboard.row(queued).locator("[data-state^=running]").wait_for()
+        ask(dashboard, queued, "cancel")
+        dashboard.page.locator("dialog input[name=force]").check()
+        dashboard.confirm()
+        dashboard.until_state(queued, "cancelled")
+
+    def test_tells_the_rule_by_which_it_was_refused(self, open_dashboard, broker, queued):
+        """It ended while the question stood."""
+        dashboard = open_dashboard("/jobs", allow="409")
+        holder = held(broker, queued)
+        dashboard.row(queued).locator("[data-state^=running]").wait_for()
+        ask(dashboard, queued, "cancel")
+        holder.finish("completed", result=1)
+        dashboard.confirm()
+        dashboard.toast("too_late").wait_for()
+        dashboard.until_state(queued, "completed")
+
+
+class TestMany:
+    def test_are_cancelled_together_with_their_count_told_before(self, dashboard, broker):
+        keys = [broker.submit("echo", id=str(n)).key for n in range(4)]
+        held(broker, keys[0])
+        ended = broker.submit("echo", id="ended").key
+        held(broker, ended).finish("completed")
+        dashboard.row(keys[0]).locator("[data-state^=running]").wait_for()
+        until(lambda: dashboard.state(ended) == "completed")
+        dashboard.choose([*keys[:3], ended])
+        expect(dashboard.page.locator("#chosen-count")).to_have_text("4 chosen")
+        dashboard.page.locator("#bulk-cancel").click()
+        expect(dashboard.page.locator("#preview-count")).to_contain_text("2 queued")
+        expect(dashboard.page.locator("dialog")).to_contain_text("Left out: 1")
+        expect(dashboard.page.locator("#dialog-yes")).to_have_text("Cancel 3 jobs")
+        dashboard.confirm()
+        until(lambda: [desired(broker, key)[1] for key in keys] == ["cancel"] * 3 + ["run"])
+        for key in keys[1:3]:
+            dashboard.until_state(key, "cancelled")
+        assert dashboard.state(keys[3]) == "queued"
+
+    def test_that_fit_the_filter_are_chosen_at_once(self, open_dashboard, broker):
+        for n in range(30):
+            broker.report(reported(str(n), "failed" if n % 2 else "completed"))
+        dashboard = open_dashboard("/jobs?state=failed")
+        until(lambda: len(dashboard.painted()) == 15)
+        dashboard.page.locator("#choose-all").click()
+        dashboard.page.locator("#bulk-remove").click()
+        expect(dashboard.page.locator("#preview-count")).to_have_text("15 failed")
+        dashboard.confirm()
+        until(lambda: not dashboard.painted())
+        assert {one.record.state for one in broker.jobs()} == {"completed"}
+
+
+def test_retry_hands_it_in_again(dashboard, broker, queued):
+    held(broker, queued).finish("failed", error="boom")
+    dashboard.until_state(queued, "failed")
+    ask(dashboard, queued, "retry")
+    dashboard.confirm()
+    until(lambda: len(dashboard.painted()) == 2)
+    [again] = [one for one in broker.jobs() if one.key != queued]
+    assert again.record.retry_of == str(queued)
+    assert dashboard.state(again.key) == "queued"
+
+
+def test_remove_takes_it_off_the_list(dashboard, broker, queued):
+    broker.cancel(queued)
+    dashboard.until_state(queued, "cancelled")
+    ask(dashboard, queued, "remove")
+    dashboard.confirm()
+    dashboard.until_state(queued, None)
+    assert not broker.jobs()

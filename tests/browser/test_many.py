@@ -1,0 +1,109 @@
+"""Ten thousand jobs: few rows in the page, none that cannot be reached, and frames that keep coming."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from broker import Broker
+from broker import settings as settings_of
+from broker.store.store import Store
+from broker.web.server import serving
+from tests.system.command import reported, until
+
+MANY = 10_000
+ROWS_MAX = 80
+#: When the first was created, epoch ms.
+BEGUN = 1_700_000_000_000
+
+#: Frames while nothing happens, or (a step in pixels) while the whole list is scrolled through: ms of each.
+_FRAMES = """async (step) => {
+    const place = document.querySelector("#jobs-list .grid-scroll");
+    const frames = [];
+    let rows = 0;
+    let before = await new Promise(requestAnimationFrame);
+    for (let n = 0; n < 150; n++) {
+        if (step) place.scrollTop = n * step;
+        const now = await new Promise(requestAnimationFrame);
+        frames.push(now - before);
+        before = now;
+        rows = Math.max(rows, document.querySelectorAll("#jobs-list [data-key]").length);
+    }
+    return {frames: frames.sort((a, b) => a - b), rows, top: place.scrollTop};
+}"""
+
+
+@pytest.fixture(scope="module")
+def ten_thousand(redis_url: str) -> Iterator[tuple[Broker, str]]:
+    """They stand on a server of their own, for the whole module."""
+    namespace = "ten-thousand"
+
+    def client() -> Broker:
+        given = {"namespace": namespace, "node": "desk", "listen": "127.0.0.1:0"}
+        return Broker(Store.from_url(redis_url, namespace), settings_of(**given))
+
+    states = ("queued", "running", "completed", "failed")
+    with client() as broker, serving(client()) as url:
+        events = (
+            reported(f"{n:05}", states[n % 4], created_at=BEGUN + n, seq=1) for n in range(MANY)
+        )
+        assert all(outcome.ok for outcome in broker.report_many(events))
+        yield broker, url
+
+
+@pytest.fixture
+def many(ten_thousand, open_dashboard):
+    dashboard = open_dashboard("/jobs", at=ten_thousand[1])
+    dashboard.await_live()
+    return dashboard
+
+
+def test_ten_thousand_rows_are_scrolled_with_few_in_the_page(many, ten_thousand, record_property):
+    broker, _ = ten_thousand
+    assert many.text("#jobs-count").startswith("10,000")
+    idle = many.page.evaluate(_FRAMES, 0)["frames"]
+    stop = threading.Event()
+
+    def churn() -> None:
+        for n in range(MANY):
+            if stop.wait(0.005):
+                return
+            broker.report(reported(f"{n:05}", "running", seq=2, created_at=BEGUN + n))
+
+    thread = threading.Thread(target=churn, name="churn")
+    thread.start()
+    try:
+        found = many.page.evaluate(_FRAMES, 2_000)
+    finally:
+        stop.set()
+        thread.join()
+    frames = found["frames"]
+    told = {
+        "idle p50": idle[75],
+        "p50": frames[75],
+        "p95": frames[142],
+        "max": frames[-1],
+        "rows": found["rows"],
+    }
+    record_property("frames_ms", told)
+    print(f"150 frames, 10,000 jobs of which 200 a second change, ms: {told}")
+    assert found["top"] > 290_000
+    assert found["rows"] < ROWS_MAX
+    assert told["p50"] <= 4 * told["idle p50"]
+
+
+def test_the_last_row_is_reached_by_the_keyboard_and_the_first_again(many):
+    first, last = (f"desk/ollama//{n:05}" for n in (MANY - 1, 0))
+    assert many.row(first).is_visible()
+    many.page.keyboard.press("End")
+    until(lambda: many.row(last).count() == 1)
+    assert many.row(last).get_attribute("data-active") is not None
+    many.page.keyboard.press("Home")
+    until(lambda: many.row(first).count() == 1)
+    many.page.keyboard.press("j")
+    many.page.keyboard.press("Enter")
+    many.page.locator(".job-key", has_text=f"{MANY - 2:05}").wait_for()
+    many.page.keyboard.press("Escape")
+    many.row(f"desk/ollama//{MANY - 2:05}").wait_for()
