@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -15,6 +16,8 @@ from broker.web.problems import Problem, problem
 BODY_BYTES_MAX = LINE_BYTES_MAX
 #: How long a body may take to come, from its first byte to its last.
 BODY_SECONDS_MAX = 10.0
+#: How much of all bodies is in hand at once: beyond, who still sends is told to come again.
+HELD_BYTES_MAX = 128 * BODY_BYTES_MAX
 #: How long, and how far, a body is read and dropped that nobody wants: so much as lets its sender read the answer.
 DRAIN_SECONDS_MAX = 1.0
 DRAIN_BYTES_MAX = 2 * BODY_BYTES_MAX
@@ -26,7 +29,10 @@ _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 async def read_body(
     request: Request, limit_bytes: int = BODY_BYTES_MAX, seconds: float | None = None
 ) -> bytes:
-    """The whole body. Raises Problem: 413 above `limit_bytes`, 408 where it is not here after `seconds`."""
+    """The whole body.
+
+    Raises Problem: 413 above `limit_bytes`, 408 where it is not here after `seconds`, 503 where too much is in hand.
+    """
     if _announced(request.headers.get("content-length", "")) > limit_bytes:
         raise _too_large(limit_bytes)
     body = bytearray()
@@ -66,37 +72,63 @@ class Drain:
     """Lets an answer come before its request's body was read: the connection ends after it.
 
     Not at once: that would reset it, and a client that still sends might never see the answer. For a moment more,
-    what comes is dropped.
+    what comes is dropped. Of all bodies together so much is taken, and no more: clients are many, and memory is one.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        self._held = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         names = {name for name, _ in scope["headers"]} if scope["type"] == "http" else set()
-        exchange = _Exchange(receive, send)
+        exchange = _Exchange(receive, send, self._hold)
         if names >= _FRAMING:  # whoever stands between may have read another body than we would
             refusal = problem(400, "not_http", "a body is either chunked or has a Content-Length")
             await refusal(scope, exchange.receive, exchange.send)
         elif names & _FRAMING and (b"content-length", b"0") not in scope["headers"]:
-            await self._app(scope, exchange.receive, exchange.send)
+            try:
+                await self._app(scope, exchange.receive, exchange.send)
+            finally:
+                exchange.let_go()
         else:
             await self._app(scope, receive, send)
+
+    def _hold(self, size: int) -> None:
+        if size > 0 and self._held + size > HELD_BYTES_MAX:
+            raise Problem(503, "busy", "too much is being sent at once: come again in a moment")
+        self._held += size
 
 
 class _Exchange:
     """One request with a body, and its answer."""
 
-    def __init__(self, receive: Receive, send: Send) -> None:
+    def __init__(self, receive: Receive, send: Send, hold: Callable[[int], None]) -> None:
         self._receive = receive
         self._send = send
+        self._hold = hold
         self._read = False
+        self._held = 0
 
     async def receive(self) -> Message:
+        message, size = await self._next()
+        try:
+            self._hold(size)
+        except Problem:
+            self.let_go()
+            raise
+        self._held += size
+        return message
+
+    def let_go(self) -> None:
+        """Its body is in nobody's hands any more."""
+        self._hold(-self._held)
+        self._held = 0
+
+    async def _next(self) -> tuple[Message, int]:
         message = await self._receive()
         if message["type"] != "http.request" or not message.get("more_body", False):
             self._read = True
-        return message
+        return message, len(message.get("body", b""))
 
     async def send(self, message: Message) -> None:
         if self._read:
@@ -117,6 +149,6 @@ class _Exchange:
         try:
             async with asyncio.timeout(DRAIN_SECONDS_MAX):
                 while not self._read and dropped < DRAIN_BYTES_MAX:
-                    dropped += len((await self.receive()).get("body", b""))
+                    dropped += (await self._next())[1]
         except TimeoutError:
             pass

@@ -122,7 +122,11 @@ _UNLOADED = _object(
 
 
 def _frame(title: str, methods: list[str], params: Schema) -> Schema:
-    wanted = {"jsonrpc": {"const": "2.0"}, "method": {"enum": methods}, "params": params}
+    wanted: dict[str, Schema] = {
+        "jsonrpc": {"const": "2.0"},
+        "method": {"enum": methods},
+        "params": params,
+    }
     return _object(title, wanted, {})
 
 

@@ -22,8 +22,11 @@ from broker.web import models
 from broker.web.answers import Json
 from broker.web.body import read_body
 from broker.web.event_schema import EVENTS, STATUSES
-from broker.web.hub import TheHub
+from broker.web.hub import Hub, TheHub
 from broker.web.problems import problem
+
+#: What is read at once: it takes less than a millisecond.
+SMALL_BYTES_MAX = 8 * 1024
 
 router = APIRouter(tags=["events"])
 
@@ -40,13 +43,19 @@ async def report_events(request: Request, hub: TheHub) -> Response:
     Our own JSON and the JSON-RPC frames of other programs are taken alike. One event, or up to 100 of one origin
     without a broad removal, are taken whole or not at all. Sent again, a numbered event is never taken twice.
     """
-    body = await read_body(request)
-    return await hub.broker.run(partial(_take, hub.broker.broker, body))
+    events, is_array = await _read(hub, await read_body(request))
+    return await hub.broker.run(partial(_take, hub.broker.broker, events, is_array))
 
 
-def _take(broker: Broker, body: bytes) -> Response:
-    """On a thread: a large body takes a while to read, and Redis to answer."""
-    events, is_array = read(body, broker.config.node)
+async def _read(hub: Hub, body: bytes) -> tuple[list[Reported], bool]:
+    node = hub.broker.config.node
+    if len(body) <= SMALL_BYTES_MAX:
+        return read(body, node)
+    async with hub.reading:
+        return await hub.broker.run(partial(read, body, node))
+
+
+def _take(broker: Broker, events: list[Reported], is_array: bool) -> Response:
     try:
         outcomes = _report(broker, events)
     except _Untaken as untaken:

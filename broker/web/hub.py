@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import Event
@@ -30,6 +31,8 @@ class Hub:
     draining: Event = field(default_factory=Event)
     #: What this process itself sees and counts: `readers` tells it each change.
     timings: Timings = field(default_factory=Timings)
+    #: Held while a large body is read: each keeps the interpreter busy, and the others' clients wait.
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     #: What every client of a stream is told beside changes, and the changes as text.
     pulse: Pulse = field(init=False)
     texts: Texts = field(init=False, default_factory=Texts)

@@ -70,6 +70,9 @@ class Connection(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """What was sent is no HTTP/1.1 as we take it. Without a Host, or with two, it is for nobody here."""
         is_host = "Host:" in str(sys.exc_info()[1])
+        if self.conn.our_state is not h11.IDLE and self.cycle.response_started:
+            self.transport.close()  # it was answered before it went wrong
+            return
         status, rule = (421, "wrong_host") if is_host else (400, "not_http")
         answer = problem(status, rule, msg)
         headers = [*answer.raw_headers, *ALWAYS, (b"connection", b"close")]

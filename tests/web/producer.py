@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 import time
 from typing import Any, Self
@@ -83,6 +84,10 @@ class Socket:
         while len(rest) < int(headers.get("content-length", 0)):
             rest += self._more(rest)
         return Answer(int(first.split()[1]), headers, rest, time.monotonic() - self.began)
+
+    def is_answered(self) -> bool:
+        """Whether something is there to be read."""
+        return bool(select.select([self._socket], [], [], 0)[0])
 
     def is_closed(self) -> bool:
         """Wait until the other end closes; whether it did, without a further word."""

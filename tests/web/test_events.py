@@ -1,7 +1,7 @@
 """Events from third-party producers. What the ingress of the sources does, row by row, and the test that holds it here.
 
 - Off by default, loopback only, port in use: one listener for everything, by `listen` and the token: test_server.
-- Non-POST 405: `test_it_is_posted_and_nothing_else`.
+- Non-POST 405: `test_it_is_posted_and_nothing_else`; OPTIONS alone is told what is allowed.
 - Headers before the body, the reply waits for none: test_events_bounds.
 - Any Origin 403, Host 421, Content-Type 415: `test_who_may_not_post_is_told_by_the_headers_alone`.
 - A body above 1 MiB 413: test_events_bounds.
@@ -261,10 +261,19 @@ def test_an_id_of_256_bytes_is_taken(http: httpx.Client) -> None:
     ]
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS"])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "PATCH", "DELETE"])
 def test_it_is_posted_and_nothing_else(shut: Shut, method: str) -> None:
     told = shut.http.request(method, PATH, headers={"origin": "http://evil.example"})
-    assert (told.status_code, told.headers["allow"]) == (405, "POST")
+    assert (told.status_code, told.headers["allow"]) == (405, "OPTIONS, POST")
+
+
+def test_who_asks_what_a_page_may_do_is_told_nothing_that_a_browser_takes_for_leave(
+    shut: Shut,
+) -> None:
+    asked = {"origin": "http://evil.example", "access-control-request-method": "POST"}
+    told = shut.http.options(PATH, headers=asked)
+    assert (told.status_code, told.content, told.headers["allow"]) == (204, b"", "OPTIONS, POST")
+    assert not [name for name in told.headers if name.startswith("access-control")]
 
 
 STRANGERS = {

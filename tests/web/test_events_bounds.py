@@ -128,6 +128,27 @@ def test_a_client_that_reads_only_after_it_sent_all_still_hears_it(url: str) -> 
         assert client.is_closed()
 
 
+def test_of_all_bodies_together_no_more_is_held_than_there_is_room_for(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(body, "HELD_BYTES_MAX", 100_000)
+    with Socket(url) as first, Socket(url) as second:
+        for client in (first, second):
+            client.head(content_length="90000")
+            client.send(b" " * 60_000)
+        until(lambda: first.is_answered() or second.is_answered())
+        [refused] = [client for client in (first, second) if client.is_answered()]
+        assert said(refused.answer()) == (503, "busy")
+        [taken] = {first, second} - {refused}
+        taken.send(GOOD.rjust(30_000))
+        assert taken.answer().json["outcome"] == "applied"
+    for _ in range(5):  # what went through holds no more
+        with Socket(url) as client:
+            client.head(content_length="90000")
+            client.send(GOOD.rjust(90_000))
+            assert client.answer().json["outcome"] == "duplicate"
+
+
 # --- time -----------------------------------------------------------------------------------------
 
 
@@ -267,6 +288,28 @@ def test_several_posts_on_one_connection_are_each_answered(url: str, broker: Bro
             f"desk/ollama//{n}" for n in range(5)
         ]
     assert len(broker.jobs()) == 5
+
+
+@pytest.mark.parametrize("rest", [b"zz\r\n", b"2\r\nabcdef\r\n"])
+def test_a_body_that_goes_wrong_after_its_refusal_is_no_error(
+    url: str, caplog: pytest.LogCaptureFixture, rest: bytes
+) -> None:
+    with Socket(url) as client:
+        client.head(origin="null", transfer_encoding="chunked")
+        assert client.answer().status == 403
+        client.send(rest)
+        assert client.is_closed()
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_a_body_that_goes_wrong_on_its_way_is_refused(url: str, store: Store) -> None:
+    with Socket(url) as client:
+        client.head(transfer_encoding="chunked")
+        client.send(b"%x\r\n%s\r\n" % (len(GOOD), GOOD))
+        client.send(b"zz\r\n")
+        assert said(client.answer()) == (400, "not_http")
+        assert client.is_closed()
+    assert contents(store) == {}
 
 
 SMUGGLED = {
