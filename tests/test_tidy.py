@@ -16,6 +16,11 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("broker", "workers")
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 SCRIPTS = sorted((ROOT / "broker/store/lua").rglob("*.lua"))
+PAGES = sorted(
+    path
+    for path in (ROOT / "broker/web/static").rglob("*")
+    if path.suffix in (".js", ".css", ".html")
+)
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 CLIENT = {
@@ -155,7 +160,7 @@ def test_the_rules_are_pure(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", SOURCES + SCRIPTS + TESTS, ids=lambda path: str(path.relative_to(ROOT))
+    "path", SOURCES + SCRIPTS + PAGES + TESTS, ids=lambda path: str(path.relative_to(ROOT))
 )
 def test_files_stay_small(path: Path) -> None:
     lines_max = TEST_LINES_MAX if path in TESTS else LINES_MAX
@@ -197,7 +202,7 @@ def test_scripts_carry_their_contract(name: str) -> None:
 
 def test_nothing_is_left_to_do() -> None:
     banned = re.compile(r"\b(?:TO" + "DO|FIX" + "ME|X" + "XX)\\b")
-    for path in SOURCES + SCRIPTS + TESTS:
+    for path in SOURCES + SCRIPTS + PAGES + TESTS:
         assert not banned.search(text_of(path)), f"{path} holds an unfinished note"
 
 

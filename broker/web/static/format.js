@@ -2,6 +2,7 @@
 
 const NUMBER = new Intl.NumberFormat("en");
 let skew = 0;
+let heard = null;
 
 /** The store's clock in epoch ms, as far as it is known: the ages on the page are those of the store's own times. */
 export const now = () => Date.now() + skew;
@@ -11,6 +12,9 @@ export function setNow(ms) {
   const off = ms - Date.now();
   skew = Math.abs(off) > 2_000 ? off : 0;
 }
+
+/** Say until when is known what runs (epoch ms of this machine), null: until now. Nothing grows while nobody tells of it. */
+export const setHeard = (ms) => (heard = ms);
 
 export const count = (number) => (number === null || number === undefined ? "-" : NUMBER.format(number));
 
@@ -89,7 +93,7 @@ export function errorOf(record) {
 export function took(record) {
   if (!record.started_at || record.inferred) return null;
   if (record.completed_at) return record.completed_at - record.started_at;
-  return record.state === "running" ? now() - record.started_at : null;
+  return record.state === "running" ? (heard === null ? now() : heard + skew) - record.started_at : null;
 }
 
 const UNSAFE = /[/:%{} \u0000-\u001f\u007f-\u009f]/g;

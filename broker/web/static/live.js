@@ -1,7 +1,7 @@
 // What the page knows, and how fresh that is: the stream, the list, and one telling a frame.
 
 import { Problem, response, toLogin } from "./api.js";
-import { setNow } from "./format.js";
+import { setHeard, setNow } from "./format.js";
 import { Loader } from "./loader.js";
 import { differences, JobList } from "./model.js";
 import { Frames } from "./paint.js";
@@ -150,6 +150,7 @@ export class Live {
   #connect(state, changed) {
     this.connection = state;
     changed.connection = true;
+    setHeard(state.name === "live" ? null : (state.since ?? null));
     if (state.name === "login") toLogin();
   }
 
