@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Error, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
 
 from broker import Broker
 from broker import settings as settings_of
@@ -33,6 +33,10 @@ FLAGS = (
     "--disable-sync",
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1 , EXCLUDE localhost",
 )
+
+#: How long a page may take to come to what is expected, in ms: the machines of CI are slow.
+PATIENCE_MS = 15_000
+expect.set_options(timeout=PATIENCE_MS)
 
 WIDE = {"width": 1440, "height": 900}
 
@@ -104,7 +108,7 @@ def open_dashboard(chromium: Browser, url: str) -> Iterator[Callable[..., Dashbo
                 **{"viewport": WIDE, "reduced_motion": "reduce"} | options
             )
             ending.callback(context.close)
-            context.set_default_timeout(10_000)
+            context.set_default_timeout(PATIENCE_MS)
             page = context.new_page()
             watched.append(Watched(page, at or url, allow))
             dashboard = Dashboard(page, at or url)

@@ -30,7 +30,6 @@ NARROW = {"width": 390, "height": 844}
 
 #: Page -> its address, and what is there once it is painted.
 PAGES = {
-    "overview": ("/", "#truth[data-tone=good]"),
     "nodes": ("/nodes", "[data-node=attic] [data-slot=silent]"),
     "failures": ("/failures", ".listing tbody tr"),
     "groups": ("/groups?parked=webhooks", ".panel:last-child tbody tr"),
@@ -40,6 +39,10 @@ PAGES = {
     "job": ("/jobs/phone%2Follama%2F%2F7", "#timeline tr.refused"),
     "job-running": ("", "#output"),
     "job-hostile": (f"/jobs/{quote('phone/ollama//' + quote(fleet.HOSTILE_ID), safe='')}", "#why"),
+    "overview": (
+        "/",
+        "#truth[data-tone=good]",
+    ),  # last: its lines of the last minutes have something to show
 }
 
 
@@ -65,7 +68,7 @@ def stand(redis_url: str) -> Iterator[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def browsers(chromium, stand) -> Iterator[dict[str, tuple[Dashboard, Watched]]]:
-    """One for each colour scheme, open through all pages: lines of the last minutes have something to show."""
+    """One for each colour scheme, open through all pages."""
     url, _ = stand
     made = {}
     for scheme in ("dark", "light"):
