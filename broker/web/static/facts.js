@@ -41,7 +41,7 @@ function facts(record, retries) {
     time("handed in", record.created_at),
     time("placed", record.placed_at),
     time("started", record.started_at),
-    time("ended", record.completed_at),
+    record.inferred ? time("guessed", record.guessed_at) : time("ended", record.completed_at),
     ["took", took(record) === null ? null : span(took(record))],
     ours ? ["", ""] : time("last seen", record.last_seen),
     ["rule", h("code", null, record.rule)],

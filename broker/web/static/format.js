@@ -118,3 +118,6 @@ const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066
 /** Text of others in one line, with what cannot be seen, or turns the reading direction, made visible. */
 export const visible = (said) =>
   said.search(HIDDEN) < 0 ? said : said.replace(HIDDEN, (found) => (found === "\n" ? " " : `\\u${found.charCodeAt(0).toString(16).padStart(4, "0")}`));
+
+/** The same for text of many lines: lines and tabs stay. */
+export const visibleBlock = (said) => said.replace(HIDDEN, (found) => (found === "\n" || found === "\t" ? found : visible(found)));

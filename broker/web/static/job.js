@@ -3,14 +3,14 @@
 import { get, jobRoute } from "./api.js";
 import { toast } from "./dialog.js";
 import { fill, h, text } from "./dom.js";
-import { hasEnded, jobPath, keyOfPath, visible } from "./format.js";
+import { hasEnded, jobPath, keyOfPath, visible, visibleBlock } from "./format.js";
 import { paintFacts } from "./facts.js";
 import { icon } from "./icons.js";
 import { stateMark } from "./mark.js";
 import { compareRevs } from "./model.js";
 import { Output } from "./output.js";
 import { paintTimeline } from "./timeline.js";
-import { paintWhy } from "./why.js";
+import { paintWhy, tickAgo } from "./why.js";
 import { possible, wish } from "./wish.js";
 
 const ASK_MS = 300; // a job that changes fast is not asked about for each change
@@ -54,6 +54,7 @@ export function mount(root, { model, navigate, params }) {
     root.dataset.key = key;
     root.dataset.state = mark.dataset.state;
     body.hidden = !record && why.hidden;
+    right.hidden = !record;
     if (!record) return;
     const retries = [...model.jobs.values()].filter((one) => one.retry_of === key).map((one) => one.key);
     paintFacts(facts, record, retries);
@@ -149,6 +150,7 @@ export function mount(root, { model, navigate, params }) {
         take(now ?? null);
         ask();
       } else if (changed.tick && record) paint();
+      if (changed.tick) tickAgo(why);
     },
     keys: {
       c: ["cancel it", () => act("cancel")],
@@ -181,7 +183,7 @@ function show(place, read, paint) {
 }
 
 const paintJson = (title) => (place, value) => {
-  const said = typeof value === "string" ? value : JSON.stringify(value, null, 2);
+  const said = visibleBlock(typeof value === "string" ? value : JSON.stringify(value, null, 2));
   const shown = h("pre", { tabindex: 0, role: "group", "aria-label": title }, said.slice(0, SHOWN_MAX));
   const all = () => {
     shown.textContent = said;

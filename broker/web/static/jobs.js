@@ -1,6 +1,7 @@
 // The job list: what fits the address, in its order, kept so while jobs change.
 
 import { columns, rowPainter } from "./columns.js";
+import { toast } from "./dialog.js";
 import { fill, h, text } from "./dom.js";
 import { count, counted, jobPath } from "./format.js";
 import { filters } from "./filters.js";
@@ -53,6 +54,22 @@ export function mount(root, { model, navigate }) {
     grid.mark(query.sort.replace(/^-/, "") || "created", query.sort.startsWith("-"));
     relist();
     recount();
+    reach();
+  }
+
+  /** Where not every job is held, those that the address names are asked for. Null: not yet, or nothing narrows it down. */
+  let reached = null;
+  async function reach() {
+    const asked = query;
+    reached = null;
+    if (model.listedAt === null || model.whole || !(query.states.length || query.engine || query.node || query.origin)) return;
+    try {
+      const found = await model.reach(query);
+      if (asked === query) reached = found;
+    } catch (failed) {
+      toast(failed.message, { bad: true });
+    }
+    shown();
   }
 
   /** Build the list anew. */
@@ -67,8 +84,8 @@ export function mount(root, { model, navigate }) {
     const number = rows.keys.length;
     const all = model.jobs.size;
     text(total, model.listedAt === null ? "" : number === all ? counted(number, "job") : `${count(number)} of ${counted(all, "job")}`);
-    note.hidden = model.listedAt === null || model.whole;
-    if (!note.hidden) text(note, `Only the newest ${count(model.jobs.size)} of about ${counted(model.total, "job")} are looked at here. broker jobs lists them all.`);
+    note.hidden = model.listedAt === null || model.whole || (reached !== null && reached <= model.most);
+    if (!note.hidden) text(note, `Only the newest ${count(model.most)} of about ${counted(reached ?? model.total, "job")} are looked at: a state, an engine, a node or an origin narrows it down.`);
     none.hidden = number > 0;
     if (!none.hidden) empty();
     offer();
@@ -130,8 +147,10 @@ export function mount(root, { model, navigate }) {
   }
 
   function update(changed) {
-    if (changed.jobs && changed.keys === null) relist();
-    else if (changed.jobs) {
+    if (changed.jobs && changed.keys === null) {
+      relist();
+      reach();
+    } else if (changed.jobs) {
       rows.update(model.jobs, model.doubt, changed.keys);
       for (const key of changed.keys) if (!model.jobs.has(key)) chosen.delete(key);
       shown(changed.doubt || changed.tick);

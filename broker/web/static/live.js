@@ -48,6 +48,11 @@ export class Live {
     return this.connection.name === "live" && this.listedAt !== null && this.listTrouble === null;
   }
 
+  /** So many jobs one listing holds. */
+  get most() {
+    return LIST_MAX;
+  }
+
   /** Whether every job there is is held, and not only the newest. */
   get whole() {
     return this.listedAt !== null && this.total <= LIST_MAX;
@@ -72,14 +77,26 @@ export class Live {
     return this.loader.load();
   }
 
+  /**
+   * Hold the newest jobs of some states, of an engine, a node and an origin as well (empty: of any), where only the newest of
+   * all are held; gives how many there are of those. Raises Problem. Until the list is read anew.
+   */
+  async reach({ states, engine, node, origin }) {
+    const asked = new URLSearchParams([["limit", LIST_MAX], ...states.map((state) => ["state", state])]);
+    for (const [part, name] of Object.entries({ engine, node, origin })) if (name) asked.set(part, name);
+    const { records, total } = await this.#fetch(`/v1/jobs?${asked}`);
+    this.frames.queue({ more: records });
+    return total;
+  }
+
   /** Try again now, whatever is waited for. */
   retry() {
     this.stream.retry();
     if (this.listTrouble) this.refresh();
   }
 
-  async #fetch() {
-    const answer = await response(`/v1/jobs?limit=${LIST_MAX}`);
+  async #fetch(path = `/v1/jobs?limit=${LIST_MAX}`) {
+    const answer = await response(path);
     const records = await answer.json();
     return { records, total: Number(answer.headers.get("Total-Count") ?? records.length) };
   }
@@ -112,6 +129,7 @@ export class Live {
     for (const one of work) {
       if (one.change) this.#change(one.change, changed);
       else if (one.list) this.#replace(one, changed);
+      else if (one.more) for (const record of one.more) this.#change({ key: record.key, rev: record.rev, record }, changed);
       else if (one.state) this.#connect(one.state, changed);
       else if (one.trouble) [this.listTrouble, changed.connection] = [one.trouble, true];
       else this.#pulse(one.name, one.said, changed);

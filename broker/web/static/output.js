@@ -2,6 +2,7 @@
 
 import { get, jobRoute } from "./api.js";
 import { attribute, fill, h, text } from "./dom.js";
+import { visibleBlock } from "./format.js";
 
 const POLL_MS = 1_000;
 const LINES_MAX = 5_000;
@@ -71,7 +72,7 @@ export class Output {
       if (this.attempt !== null) this.lines.append(h("span", { class: "attempt" }, `attempt ${attempt}\n`));
       this.attempt = attempt;
     }
-    this.lines.append(said.endsWith("\n") ? said : `${said}\n`);
+    this.lines.append(visibleBlock(said.endsWith("\n") ? said : `${said}\n`));
   }
 
   #share(share) {

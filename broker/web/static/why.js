@@ -1,6 +1,6 @@
 // Why a job is in its state: what decided it, what would change it, what was given up and refused. The words of `broker why`.
 
-import { fill, h } from "./dom.js";
+import { fill, h, text } from "./dom.js";
 import { ago, count, instant, isLive, visible } from "./format.js";
 import { stateMark } from "./mark.js";
 
@@ -20,7 +20,7 @@ export function paintWhy(place, why) {
 function decided(record, { rule, by, rev, at, reason }) {
   const lines = [
     h("p", { class: "decided" }, stateMark(record, record.suspect), " by ", h("code", { id: "why-rule" }, rule), `, said by ${visible(by) || "nobody named"}, `,
-      h("span", { title: `${instant(at)}, rev ${rev}` }, ago(at)), "."),
+      agoOf(at, `${instant(at)}, rev ${rev}`), "."),
   ];
   if (record.inferred) lines.push(h("p", null, `A sweep's guess, in place of ${record.guessed_from}, at ${instant(record.guessed_at)}.`));
   const said = record.error || reason;
@@ -32,6 +32,14 @@ function decided(record, { rule, by, rev, at, reason }) {
   return lines;
 }
 
+/** How long ago; `tickAgo` keeps it true. */
+const agoOf = (at, title) => h("span", { title, "data-ago": at }, ago(at));
+
+/** Bring what says how long ago something was up to the clock. */
+export function tickAgo(place) {
+  for (const said of place.querySelectorAll("[data-ago]")) text(said, ago(Number(said.dataset.ago)));
+}
+
 function lost({ attempt, node, worker, at, event, rule, error }) {
   const said = `attempt ${attempt}${node ? ` on ${node}` : ""}`;
   if (event === "finish") return visible(`${said} ended at ${instant(at)}: ${rule}, ${error || "no error told"}`);
@@ -41,5 +49,5 @@ function lost({ attempt, node, worker, at, event, rule, error }) {
 
 function refusalLine({ rule, at, count: times, ...known }) {
   const said = Object.entries(known).filter(([, value]) => value).map(([name, value]) => `${name} ${value}`).join(", ");
-  return [h("code", null, rule), times > 1 ? ` ×${count(times)}` : null, at ? h("span", { title: instant(at) }, ` ${ago(at)}`) : null, said ? `: ${visible(said)}` : null];
+  return [h("code", null, rule), times > 1 ? ` ×${count(times)}` : null, at ? [" ", agoOf(at, instant(at))] : null, said ? `: ${visible(said)}` : null];
 }

@@ -3,7 +3,7 @@
 import { jobRoute, post } from "./api.js";
 import { ask, toast } from "./dialog.js";
 import { h, text } from "./dom.js";
-import { count, counted, hasEnded } from "./format.js";
+import { count, counted, hasEnded, visible } from "./format.js";
 import { countStates } from "./query.js";
 
 const CHUNK = 500;
@@ -52,12 +52,12 @@ export async function wish(name, records, model) {
   const running = can.filter((record) => record.kind === "submitted" && (record.state === "running" || record.inferred)).length;
   const options = [];
   if (name !== "retry" && running) {
-    options.push({ name: "force", label: `At once: do not wait for ${counted(running, "worker")}; what still runs is fenced off` });
+    options.push({ name: "force", label: `At once: do not wait for ${can.length === 1 ? "its worker" : `the workers of ${count(running)}`}; what still runs is fenced off` });
   }
   if (again.size && meant.length) options.push({ name: "again", label: `Also ${count(again.size)} that were retried before` });
   const first = meant.length ? meant : can;
   const said = await ask({
-    title: `${verb} ${first.length === 1 ? first[0].key : counted(first.length, "job")}?`,
+    title: `${verb} ${first.length === 1 ? visible(first[0].key) : counted(first.length, "job")}?`,
     body: preview(name, first, { model, leftOut: records.length - can.length, left, again: meant.length ? 0 : again.size }),
     verb: first.length === 1 ? `${verb} it` : `${verb} ${counted(first.length, "job")}`,
     danger,
@@ -75,7 +75,7 @@ function retriedBefore(records, model) {
 
 function preview(name, records, { model, leftOut, left, again }) {
   const states = countStates(records, model.doubt).map(([state, number]) => `${count(number)} ${state}`).join(", ");
-  const names = records.length > 1 ? h("ul", { class: "names mono" }, records.slice(0, SHOWN).map((record) => h("li", null, record.key))) : null;
+  const names = records.length > 1 ? h("ul", { class: "names mono" }, records.slice(0, SHOWN).map((record) => h("li", null, visible(record.key)))) : null;
   const more = records.length > SHOWN ? h("p", { class: "dim" }, `and ${count(records.length - SHOWN)} more`) : null;
   const meaning = {
     cancel: "What waits ends at once; what runs is told to stop.",
@@ -136,7 +136,7 @@ function summary(outcomes, model) {
     const what = ok ? (ended ? "cancelled" : (SAID[rule] ?? rule)) : `${outcome}: ${named(rule)}`;
     counts.set(what, (counts.get(what) ?? 0) + 1);
   }
-  if (outcomes.length === 1) return `${outcomes[0].key}: ${[...counts.keys()][0]}`;
+  if (outcomes.length === 1) return `${visible(outcomes[0].key)}: ${[...counts.keys()][0]}`;
   return [...counts].map(([what, number]) => `${count(number)} ${what}`).join("; ");
 }
 

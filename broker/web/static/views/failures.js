@@ -20,7 +20,7 @@ export function failedPath(error) {
 export const failureColumns = [
   { head: "Error", kind: "wide", paint: (cell, { error }) => link(cell, failedPath(error), error || "no reason was told") },
   { head: "Jobs", kind: "number", text: ({ count }) => format.count(count) },
-  { head: "Newest", paint: paintNewest },
+  { head: "Newest", kind: "time", paint: paintNewest },
 ];
 
 function paintNewest(cell, { newest_key: key, newest_at: at }) {

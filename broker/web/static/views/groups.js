@@ -12,7 +12,7 @@ export function mount(root, context) {
     { head: "Group", kind: "name", text: ({ group }) => group },
     { head: "Origin", text: ({ origin }) => origin ?? "-" },
     { head: "Owner", paint: paintOwner },
-    { head: "Last look", text: ({ looked_at: at }) => (at ? format.ago(at) : UNKNOWN) },
+    { head: "Last look", kind: "time", text: ({ looked_at: at }) => (at ? format.ago(at) : UNKNOWN) },
     { head: "Lag", kind: "number", paint: paintLag },
     { head: "Behind", kind: "number", text: (one) => (one.origin ? (one.lag_ms === null ? UNKNOWN : format.span(one.lag_ms)) : "-") },
     { head: "Unacked", kind: "number", minor: true, text: ({ pending }) => (pending === null ? UNKNOWN : format.count(pending)) },
@@ -67,7 +67,7 @@ function paintParked(cell, { group, parked, replaying }) {
 function parkedPanel({ api, navigate }) {
   const columns = [
     { head: "Entry", kind: "wide", paint: paintEntry },
-    { head: "Parked", text: ({ at }) => format.ago(at) },
+    { head: "Parked", kind: "time", text: ({ at }) => format.ago(at) },
     { head: "Tries", kind: "number", minor: true, text: ({ tries }) => format.count(tries) },
     { head: "Reason", kind: "wide", text: ({ reason }) => reason || "no reason was told" },
   ];

@@ -73,7 +73,7 @@ export function keyed(parent, items, keyOf, make) {
 
 /**
  * A table whose rows are painted in place. `columns` are {head, kind, make, paint(cell, item)}, or {head, kind, text(item)};
- * kind is `number`, `name`, `wide`, `code` or empty. On narrow screens each row is a card (without what is `minor` and 0),
+ * kind is `number`, `name`, `time`, `wide`, `code` or empty. On narrow screens each row is a card (without what is `minor` and 0),
  * so the roles are said.
  */
 export function table(label, columns, keyOf) {
