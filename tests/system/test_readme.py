@@ -263,6 +263,11 @@ def test_the_fleet_of_the_readme_runs_its_jobs(
         machine.start("serve", "--allow-volatile", **here)
         machine.start("worker", "--node", "gpu-1", "--import", "my_engines", **here)
         exec(python("priority=10"), {})
+        exec(python("AsyncBroker"), {})
     finally:
         machine.close()
-    assert capsys.readouterr().out.splitlines() == ["{'width': 120}"]
+    assert capsys.readouterr().out.splitlines() == [
+        "{'width': 120}",
+        "[{'width': 160}, {'width': 80}]",
+        "told of thumbnail",
+    ]
