@@ -82,7 +82,7 @@ export function mount(root, { model, navigate }) {
   function shown(anew = false) {
     grid.show(rows.keys, read, anew);
     const number = rows.keys.length;
-    const all = model.jobs.size;
+    const all = model.whole ? model.jobs.size : Math.max(model.total, model.jobs.size);
     text(total, model.listedAt === null ? "" : number === all ? counted(number, "job") : `${count(number)} of ${counted(all, "job")}`);
     note.hidden = model.listedAt === null || model.whole || (reached !== null && reached <= model.most);
     if (!note.hidden) text(note, `Only the newest ${count(model.most)} of about ${counted(reached ?? model.total, "job")} are looked at: a state, an engine, a node or an origin narrows it down.`);
