@@ -24,7 +24,7 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 #: For programs alone: whatever comes from a page is refused there.
 INGRESS = "/v1/events"
 LOGIN = "/login"
-#: Answered while the process ends.
+#: Answered also while the process ends, or is crowded: whoever looks after it must not take it for dead.
 HEALTH = frozenset({"/livez", "/readyz", "/version", "/metrics"})
 
 Headers = list[tuple[bytes, bytes]]
@@ -81,7 +81,7 @@ class Guard:
     async def _refusal(self, scope: Scope) -> Response | None:
         headers: Headers = scope["headers"]
         path, method = scope["path"], scope["method"]
-        if self._is_full():
+        if self._is_full() and path not in HEALTH:
             return _busy("busy", "more clients are connected than are served at once")
         host = _only(headers, b"host")
         if host is None or not self._door.knows(host):

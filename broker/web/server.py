@@ -31,6 +31,8 @@ END_SECONDS_MAX = 3
 #: Connections that the system holds until we take them.
 BACKLOG = 1_024
 
+_log = logging.getLogger(__name__)
+
 
 @contextmanager
 def serving(
@@ -123,10 +125,13 @@ class _Server:
             asyncio.run(self._serve())
         except BaseException as failure:  # noqa: BLE001 - told by whoever runs us
             self._failure = failure
-        finally:
-            if not self._uvicorn.should_exit:
-                self._failure = self._failure or RuntimeError("no reason is known")
-                self._died()
+        if self._uvicorn.should_exit:
+            if self._failure is not None:
+                _log.warning("HTTP ended with %r", self._failure)
+                self._failure = None
+        else:
+            self._failure = self._failure or RuntimeError("no reason is known")
+            self._died()
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -160,9 +165,12 @@ def bound(config: Settings) -> Iterator[tuple[socket.socket, Door]]:
     name, _, port = config.listen.rpartition(":")
     host = name.strip("[]")
     try:
-        family, kind, number, _, address = socket.getaddrinfo(
+        found = socket.getaddrinfo(
             host, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        )
+        # Of a name's addresses the one that all clients try.
+        found.sort(key=lambda one: one[0] != socket.AF_INET)
+        family, kind, number, _, address = found[0]
         listener = socket.socket(family, kind, number)
     except OSError as wrong:
         raise _unusable(config, wrong) from None

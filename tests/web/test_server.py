@@ -98,9 +98,10 @@ def test_one_client_too_many_is_told_so_and_one_of_many_is_not_heard(
     monkeypatch.setattr(protocol, "CONNECTIONS_MAX", 5)
     with ExitStack() as held:
         idle = [held.enter_context(closing(connected(url))) for _ in range(3)]
-        answer = ask(url, "/livez")
+        answer = ask(url, "/v1/jobs")
         assert answer.refusal == (503, "busy")
         assert answer.headers["retry-after"] == "1"
+        assert ask(url, "/livez").status == 200
         idle += [held.enter_context(closing(connected(url))) for _ in range(2)]
         with closing(connected(url)) as unheard, suppress(ConnectionError):
             unheard.sendall(whole(url))
@@ -108,7 +109,7 @@ def test_one_client_too_many_is_told_so_and_one_of_many_is_not_heard(
         idle[0].close()
         idle[1].close()
         idle[2].close()
-        until(lambda: ask(url, "/livez").status == 200)
+        until(lambda: ask(url, "/v1/jobs").status == 200)
 
 
 # --- the end ------------------------------------------------------------------------------------------------------
@@ -208,6 +209,7 @@ def test_everybody_reaches_a_server_that_listens_everywhere(serve: Callable[...,
     url = serve(listen="0.0.0.0:0", token=TOKEN)
     assert url.startswith("http://127.0.0.1:")
     assert ask(url).status == 200
+    assert serve(listen="localhost:0").startswith("http://127.0.0.1:")
     if Path("/proc/net/if_inet6").exists():  # else a host without IPv6
         url = serve(listen="[::]:0", token=TOKEN)
         assert ask(url).status == 200
