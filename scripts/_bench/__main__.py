@@ -18,7 +18,10 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 import books
+import faces
 import jobs
+import latency
+import longest
 import merge
 import start
 from tools import SEED, Row
@@ -35,9 +38,12 @@ class Turns(NamedTuple):
     books: int
     start: int
     jobs: int
+    latency: int
+    faces: int
+    longest: int
 
 
-TURNS, TURNS_QUICK = Turns(40, 10, 20, 8), Turns(2, 2, 2, 1)
+TURNS, TURNS_QUICK = Turns(40, 10, 20, 8, 10, 10, 5), Turns(2, 2, 2, 1, 1, 1, 1)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -86,12 +92,15 @@ def measure(*, quick: bool = False) -> Iterator[list[Row]]:
         tempfile.TemporaryDirectory(prefix="fleet-broker-bench-") as folder,
         PrivateRedis(Path(folder), options=options) as redis,
     ):
-        yield from merge.rows(
-            redis.url, unquote(redis.url.removeprefix("unix://")), turns=turns.merge
-        )
+        socket_path = unquote(redis.url.removeprefix("unix://"))
+        yield from merge.rows(redis.url, socket_path, turns=turns.merge)
         yield from books.rows(redis.url, turns=turns.books, quick=quick)
         yield start.rows(redis.url, turns=turns.start)
         yield jobs.rows(redis.url, rounds=turns.jobs)
+        yield latency.rows(redis.url, socket_path, turns=turns.latency, quick=quick)
+        yield from faces.rows(redis.url, turns=turns.faces, quick=quick)
+        # Last: it resets the server's own counts.
+        yield longest.rows(redis.url, turns=turns.longest, quick=quick)
 
 
 def table(rows: Sequence[Row]) -> list[str]:

@@ -27,7 +27,7 @@ class Bare:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._client = Redis.from_url(url)
+        self._client = Redis.from_url(url, socket_timeout=None)  # a block may take long
         self._queue = Queue(QUEUE, connection=Redis.from_url(url), serializer=JSONSerializer)
 
     def run(self, jobs: int) -> None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from tools import Row, Wire, in_turns, pack, ratios, timed
+from tools import Packer, Row, Wire, in_turns, pack, ratios, timed
 
 from broker.rules.event import Report
 from broker.rules.key import Key
@@ -64,20 +64,6 @@ def lives(name: str, events: int) -> list[tuple[str, int]]:
     """(id, step) of so many events: as many jobs as that takes live side by side."""
     ids = [f"{name}-{number:04}" for number in range(events // len(LIFE))]
     return [(id, step) for step in range(len(LIFE)) for id in ids]
-
-
-class Packer:
-    """Stands in for a store's scripts: keeps what a view would send, packed for the wire."""
-
-    def __init__(self, sha: str) -> None:
-        self._sha = sha
-        self.calls: list[bytes] = []
-
-    def run(self, name: str, keys: Sequence[str], args: Sequence[str | int | bytes]) -> list[bytes]:
-        """Keep the call of a script; its answer is of no event, in a log without an epoch."""
-        del name
-        self.calls.append(pack("EVALSHA", self._sha, len(keys), *keys, *args))
-        return [b""]
 
 
 class Merge:
