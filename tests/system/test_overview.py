@@ -1,0 +1,222 @@
+"""The overview: how it all stands in one look, that of the store, cheap, and whole as far as it can be read."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from broker import Broker
+from broker import settings as settings_of
+from broker.doubts import AGAIN_MS, Doubts
+from broker.overview import overview
+from broker.rules.event import Report
+from broker.rules.key import Key
+from broker.store import health
+from broker.store.lease import LED_ROLES, Lease
+from broker.store.log import Log
+from broker.store.store import Store
+from broker.store.view import View
+
+STALE_MS = 300_000
+KEYS = {
+    "at", "jobs", "ready", "oldest_ready_ms", "delayed", "placed", "wanted", "occupied", "slots", "rates",
+    "failures", "audit", "redis", "leaders", "origins", "damaged",
+}  # fmt: skip
+
+
+@pytest.fixture
+def broker(store, namespace):
+    return Broker(store, settings_of(namespace=namespace, node="desk"))
+
+
+def records(broker):
+    with broker.watch() as watcher:
+        return watcher.snapshot().records
+
+
+def report(store, origin, id, state="running", **more):
+    key = Key.of(origin, "ollama", "", str(id))
+    told = {"created_at": store.clock.now()} | more
+    View(store).apply([Report(key=key, state=state, **told)])
+    return key
+
+
+def test_an_empty_fleet_has_one_too(broker):
+    found = overview(broker, {}).to_json()
+    assert found.keys() == KEYS
+    assert set(found["jobs"].values()) == {0}
+    assert (
+        found["oldest_ready_ms"]
+        is found["rates"]["failed_share"]
+        is found["audit"]["age_ms"]
+        is None
+    )
+    assert (found["origins"], found["damaged"]) == ([], [])
+    json.dumps(found, allow_nan=False)
+
+
+def test_each_origin_tells_what_its_keys_hold(broker, store):
+    for n in range(9):
+        report(store, "a", n)
+    report(store, "b", 1, "completed")
+    broker.submit("echo", 1, origin="a")
+    broker.submit("echo", 2, origin="a", delay=3_600)
+    while Log(store, "a").trim(4, 10**9):
+        pass
+    found = {one["origin"]: one for one in overview(broker, records(broker)).to_json()["origins"]}
+    position = broker.log("a").position()
+    a = found["a"]
+    assert (a["log"], a["trimmed"], a["live"], a["done"], a["ready"], a["delayed"]) == (
+        4,
+        7,
+        11,
+        0,
+        1,
+        1,
+    )
+    assert (a["floor"], a["epoch"], a["last_rev"]) == (position.floor, position.epoch, position.rev)
+    used = store.client.memory_usage(store.keys.of("a").log, samples=0)
+    assert 0.7 * used <= a["bytes"] <= 1.3 * used
+    assert a["answers"] == {"applied:first_sighting": 9, "applied:submitted": 2}
+    assert (found["b"]["done"], found["b"]["live"]) == (1, 0)
+
+
+def test_an_origin_at_rest_is_an_empty_one_and_not_a_damaged_one(broker, store):
+    report(store, "a", 1, "completed")
+    while Log(store, "a").trim(0, 10**9):
+        pass
+    [one] = overview(broker, {}).origins
+    assert (one.log, one.bytes, one.trimmed, one.damage) == (0, 0, 1, "")
+    store.client.delete(store.keys.of("a").log)
+    [one] = overview(broker, {}).origins
+    assert (one.log, one.bytes, one.trimmed, one.damage) == (0, 0, 0, "")
+
+
+@pytest.mark.parametrize("what", ["log", "meta", "live", "done", "ready", "delayed"])
+def test_damage_of_one_origin_hides_no_other_nor_its_own_other_figures(broker, store, what):
+    for origin in ("ill", "well"):
+        report(store, origin, 1)
+    held = records(broker)
+    name = getattr(store.keys.of("ill"), what)
+    store.client.delete(name)
+    store.client.set(name, "of another type")
+    found = overview(broker, held)
+    ill, well = found.origins
+    assert (well.log, well.live, well.damage) == (1, 1, "")
+    assert ill.damage
+    [line] = found.damaged
+    assert line.startswith("ill: ")
+    assert {"log": ill.live, "meta": ill.live, "live": ill.log}.get(what, ill.log) == 1
+    assert found.to_json()["jobs"]["running"] == 2
+
+
+@pytest.mark.parametrize("what", ["origins", "workers", "audit"])
+def test_damage_of_a_key_of_the_fleet_leaves_the_rest(broker, store, what):
+    report(store, "a", 1)
+    held = records(broker)
+    name = getattr(store.keys, what)
+    store.client.delete(name)
+    store.client.set(name, "of another type")
+    found = overview(broker, held).to_json()
+    assert found["jobs"]["running"] == 1
+    assert len(found["damaged"]) == 1
+    assert found["redis"]["version"]
+
+
+def test_leaders_are_told_by_role_and_a_chronicle_only_once_there_was_one(broker, store):
+    found = overview(broker, {}).to_json()["leaders"]
+    assert found == {role: {"term": 0, "held": False} for role in LED_ROLES if role != "chronicle"}
+    lease = Lease(store, "chronicle", "x", 60_000)
+    term = lease.hold()
+    assert overview(broker, {}).to_json()["leaders"]["chronicle"] == {"term": term, "held": True}
+    lease.release()
+    assert overview(broker, {}).to_json()["leaders"]["chronicle"] == {"term": term, "held": False}
+
+
+def test_how_redis_keeps_its_file_is_unknown_where_it_does_not_say(store, namespace):
+    assert health.read(store).fsync == store.client.config_get("appendfsync")["appendfsync"]
+    name = f"u{namespace}"
+    store.client.acl_setuser(
+        name, enabled=True, nopass=True, commands=["+@all", "-config"], keys=["*"], channels=["*"]
+    )
+    path = store.client.connection_pool.connection_kwargs
+    where = (
+        f"unix://{name}@{path['path']}"
+        if "path" in path
+        else f"redis://{name}@{path['host']}:{path['port']}"
+    )
+    other = Store.from_url(where, namespace)
+    try:
+        assert health.read(other).fsync == "unknown"
+    finally:
+        other.close()
+        store.client.acl_deluser(name)
+
+
+# --- who is in doubt --------------------------------------------------------------------------------------------------
+
+
+def age(store, key, ms):
+    """It was seen so long ago, and the log says nothing else."""
+    store.client.hset(store.keys.of_job(key).job, "last_seen", store.clock.now() - ms)
+
+
+def test_a_reported_job_that_is_spoken_of_is_in_no_doubt_though_the_list_is_old(broker, store):
+    key = report(store, "a", 1)
+    doubts, now = Doubts(broker), store.clock.now()
+    held = records(broker)
+    later = now + 2 * STALE_MS
+    store.client.hset(store.keys.of_job(key).job, "last_seen", later - 1_000)
+    assert doubts.among(held, later) == []
+    assert doubts.among(held, later + STALE_MS + 2_000) == [key]
+
+
+def test_one_that_nobody_speaks_of_is_in_doubt_until_somebody_does(broker, store):
+    key = report(store, "a", 1)
+    doubts, held = Doubts(broker), records(broker)
+    later = store.clock.now() + 2 * STALE_MS
+    assert doubts.among(held, later) == [key]
+    store.client.hset(store.keys.of_job(key).job, "last_seen", later)
+    assert doubts.among(held, later + AGAIN_MS) == []
+
+
+def test_what_was_read_of_a_job_is_not_read_again_before_it_can_differ(broker, store, monkeypatch):
+    keys = [report(store, "a", n) for n in range(3)]
+    doubts, held = Doubts(broker), records(broker)
+    later = store.clock.now() + 2 * STALE_MS
+    for key in keys[:2]:
+        store.client.hset(store.keys.of_job(key).job, "last_seen", later)
+    asked = []
+    read = doubts.among.__globals__["read_sightings"]
+    monkeypatch.setitem(
+        doubts.among.__globals__,
+        "read_sightings",
+        lambda store, keys: asked.append(list(keys)) or read(store, keys),
+    )
+    for ms in (0, 1_000, AGAIN_MS - 1, AGAIN_MS):
+        assert doubts.among(held, later + ms) == [keys[2]]
+    assert [len(some) for some in asked] == [3, 0, 0, 1]
+    doubts.among({}, later)
+    assert not doubts._seen
+
+
+# --- its price --------------------------------------------------------------------------------------------------------
+
+
+def test_it_asks_redis_a_handful_of_times_however_many_jobs_there_are(broker, store):
+    for origin in ("a", "b", "c"):
+        View(store).apply([
+            Report(key=Key.of(origin, "ollama", "", str(n)), created_at=n + 1, state="completed")
+            for n in range(1_000)
+        ])  # fmt: skip
+    held = records(broker)
+    overview(broker, held)
+    before = store.client.info("stats")["total_commands_processed"]
+    began = time.perf_counter()
+    overview(broker, held)
+    seconds = time.perf_counter() - began
+    asked = store.client.info("stats")["total_commands_processed"] - before
+    assert asked < 20 + 10 * 3
+    assert seconds < 0.5  # measured: 5 ms
