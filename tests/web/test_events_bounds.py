@@ -131,21 +131,21 @@ def test_a_client_that_reads_only_after_it_sent_all_still_hears_it(url: str) -> 
 def test_of_all_bodies_together_no_more_is_held_than_there_is_room_for(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(body, "HELD_BYTES_MAX", 100_000)
+    monkeypatch.setattr(body, "HELD_BYTES_MAX", 600_000)
     with Socket(url) as first, Socket(url) as second:
         for client in (first, second):
-            client.head(content_length="90000")
-            client.send(b" " * 60_000)
+            client.head(content_length="500000")  # it comes in several pieces
+            client.send(b" " * 400_000)
         until(lambda: first.is_answered() or second.is_answered())
         [refused] = [client for client in (first, second) if client.is_answered()]
         assert said(refused.answer()) == (503, "busy")
         [taken] = {first, second} - {refused}
-        taken.send(GOOD.rjust(30_000))
+        taken.send(GOOD.rjust(100_000))
         assert taken.answer().json["outcome"] == "applied"
     for _ in range(5):  # what went through holds no more
         with Socket(url) as client:
-            client.head(content_length="90000")
-            client.send(GOOD.rjust(90_000))
+            client.head(content_length="500000")
+            client.send(GOOD.rjust(500_000))
             assert client.answer().json["outcome"] == "duplicate"
 
 
