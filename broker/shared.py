@@ -10,7 +10,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from broker.errors import BrokerError, Resync
 from broker.rules.filter import Filter, concerned
@@ -50,18 +50,9 @@ class Inbox:
         self._is_rung = False
         self._warned_at: dict[str, float] = {}
 
-    def offer(self, changes: Iterable[Change], wanted: set[Key] | None) -> bool:
-        """Put in what the reader asks for, and what replaces that: whether its bell is to be rung.
-
-        `changes`: one of each job. `wanted`: of which jobs it must be told, None: of all.
-        """
-        if self.ring.is_lost:
-            return False
-        # A step that concerns nobody any more still replaces one that waits: nobody is told an outdated state.
-        mine = [
-            one for one in changes if wanted is None or one.key in wanted or one.key in self.ring
-        ]
-        if not mine:
+    def offer(self, asked: Mapping[Key, Change], newest: Mapping[Key, Change]) -> bool:
+        """Put in what the reader asks for of the `newest`: whether its bell is to be rung."""
+        if self.ring.is_lost or not (mine := self.ring.missed(asked, newest)):
             return False
         if not self.ring.put(mine):
             self._warn("%s fell behind by more than can be kept: it must list again", self.name)
@@ -143,7 +134,7 @@ class SharedList:
                 f"the position {after!r:.60} is not held here, or not any more: list again"
             )
         inbox.ring.begin()
-        is_rung = inbox.offer(newest(steps), concerned(inbox.wanted, steps))
+        is_rung = inbox.offer(concerned(inbox.wanted, steps), {})
         if inbox.ring.is_lost:
             raise Resync(f"more changed since {after} than can be kept for one reader: list again")
         return is_rung
@@ -176,11 +167,12 @@ class SharedList:
         return before
 
     def _offer(self, steps: list[Step]) -> list[Inbox]:
-        changes = newest(steps)
         # Many readers ask the same: each question is answered once.
-        questions = {inbox.wanted for inbox in self.inboxes}
-        answers = {wanted: concerned(wanted, steps) for wanted in questions}
-        return [inbox for inbox in self.inboxes if inbox.offer(changes, answers[inbox.wanted])]
+        newest = concerned(None, steps)
+        asked: dict[Filter | None, dict[Key, Change]] = {None: newest}
+        for wanted in {inbox.wanted for inbox in self.inboxes} - {None}:
+            asked[wanted] = concerned(wanted, steps)
+        return [inbox for inbox in self.inboxes if inbox.offer(asked[inbox.wanted], newest)]
 
     def meet(self, error: BrokerError, *, is_listed: bool) -> None:
         """The reading met trouble."""
@@ -210,15 +202,6 @@ class SharedList:
             rung = [inbox for inbox in self.inboxes if inbox.end()]
             self.inboxes.clear()
         ring_bells(rung)
-
-
-def newest(steps: Iterable[Step]) -> list[Change]:
-    """The last change of each job, in the order in which those happened."""
-    found: dict[Key, Change] = {}
-    for change, _ in steps:
-        found.pop(change.key, None)
-        found[change.key] = change
-    return list(found.values())
 
 
 def ring_bells(inboxes: Iterable[Inbox]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from broker.rules.history import Step
 from broker.rules.key import Key
 from broker.rules.record import Record
+from broker.rules.replay import Change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +33,9 @@ class Filter:
         return (
             record is not None
             and (self.states is None or record.believed in self.states)
-            and self.node in (None, record.node)
-            and self.engine in (None, key.engine)
-            and self.origin in (None, key.origin)
+            and (self.node is None or self.node == record.node)
+            and (self.engine is None or self.engine == key.engine)
+            and (self.origin is None or self.origin == key.origin)
         )
 
     def concerns(self, key: Key, before: Record | None, after: Record | None) -> bool:
@@ -42,15 +43,16 @@ class Filter:
         return self.fits(key, before) or self.fits(key, after)
 
 
-def concerned(wanted: Filter | None, steps: Iterable[Step]) -> set[Key] | None:
-    """The jobs of which a follower of `wanted` must be told after these steps; None: of all.
+def concerned(wanted: Filter | None, steps: Iterable[Step]) -> dict[Key, Change]:
+    """What a follower of `wanted` (None: of all) must be told of these steps: the last change of each job, in order.
 
     Who is told one step of a job is told the newest of it, whether or not that concerns it by itself.
     """
-    if wanted is None:
-        return None
-    return {
-        step.change.key
-        for step in steps
-        if wanted.concerns(step.change.key, step.before, step.change.record)
-    }
+    newest: dict[Key, Change] = {}
+    for change, before in steps:
+        key = change.key
+        # Taken out first: what happened last stands last.
+        known = newest.pop(key, None)
+        if known is not None or wanted is None or wanted.concerns(key, before, change.record):
+            newest[key] = change
+    return newest

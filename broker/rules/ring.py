@@ -6,7 +6,7 @@ kept: a reader that holds a part cannot know what it lacks, so it is told once t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from broker.rules.key import Key
 from broker.rules.replay import Change
@@ -27,9 +27,6 @@ class Ring:
     def __len__(self) -> int:
         return len(self._changes)
 
-    def __contains__(self, key: Key) -> bool:
-        return key in self._changes
-
     @property
     def is_filling(self) -> bool:
         """Whether the reader falls behind: half of the room is used up."""
@@ -40,15 +37,28 @@ class Ring:
         self._changes.clear()
         self.is_lost = False
 
-    def put(self, changes: Iterable[Change]) -> bool:
-        """Keep each in place of an older one of the same job; False where something had to be dropped."""
-        for change in changes:
-            if self.is_lost:
-                break
-            self._changes.pop(change.key, None)
-            self._changes[change.key] = change
+    def missed(
+        self, asked: Mapping[Key, Change], newest: Mapping[Key, Change]
+    ) -> Mapping[Key, Change]:
+        """What its reader must be told of these: what it asked for, and what replaces what it has not taken yet.
+
+        `newest` is the last change of every job. Nobody is told an outdated state because the newer one, by itself,
+        is none of his business.
+        """
+        if asked is newest or not (self._changes.keys() & newest.keys()) - asked.keys():
+            return asked
+        return {
+            key: change for key, change in newest.items() if key in asked or key in self._changes
+        }
+
+    def put(self, changes: Mapping[Key, Change]) -> bool:
+        """Keep each in place of an older one of the same job; False where that had to be dropped, with all the rest."""
+        if not self.is_lost:
+            for key in self._changes.keys() & changes.keys():
+                del self._changes[key]  # what happened last stands last
+            self._changes.update(changes)
             if len(self._changes) > self._size:
-                self._changes.clear()
+                self._changes = {}
                 self.is_lost = True
         return not self.is_lost
 

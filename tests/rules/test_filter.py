@@ -87,16 +87,22 @@ class TestConcerned:
         assert (A in concerned(self.FILTER, [step(A, before, after)])) == told
 
     def test_whoever_asks_nothing_is_told_of_all(self):
-        assert concerned(None, [step(A, None, None)]) is None
+        assert set(concerned(None, [step(A, None, None), step(B, None, record())])) == {A, B}
 
     def test_of_two_steps_together_it_is_enough_that_one_concerns(self):
         """Out of the filter, and then gone: only the first one concerns, and the second one is told."""
         steps = [step(A, record(), record("failed")), step(A, record("failed"), None)]
-        assert concerned(self.FILTER, steps) == {A}
+        assert concerned(self.FILTER, steps) == {A: steps[1].change}
+
+    def test_what_happened_last_stands_last(self):
+        steps = [step(A, None, record()), step(B, None, record()), step(A, record(), None)]
+        for wanted in (None, self.FILTER):
+            told = [steps[1].change, steps[2].change]
+            assert list(concerned(wanted, steps).values()) == told
 
     def test_one_job_says_nothing_of_another(self):
         steps = [step(A, None, record()), step(B, None, record("queued"))]
-        assert concerned(self.FILTER, steps) == {A}
+        assert set(concerned(self.FILTER, steps)) == {A}
 
 
 class TestHistory:
