@@ -22,6 +22,7 @@ async (seed) => {
     const truth = new Map();
     const log = [];
     const told = new Map(); // key -> the newest rev that the stream told of
+    const seen = new Map(); // key -> the newest rev that was shown
     let [sent, kept] = [0, 0];
     const list = new JobList();
     const flying = [];
@@ -58,7 +59,13 @@ async (seed) => {
     const look = () => {
       for (const [key, record] of list.records) {
         if (key !== record.key) throw new Error(`${key} shows ${record.key}`);
-        if (told.has(key) && compareRevs(record.rev, told.get(key)) < 0) throw new Error(`${key} stepped back to ${record.rev}`);
+        for (const known of [told.get(key), seen.get(key)]) {
+          if (known && compareRevs(record.rev, known) < 0) throw new Error(`${key} stepped back to ${record.rev}`);
+        }
+        seen.set(key, record.rev);
+      }
+      for (const [key, { rev }] of truth) {
+        if (seen.get(key) === rev && !list.records.has(key)) throw new Error(`${key} was hidden again`);
       }
       const anew = new Rows(fitter(query), comparer(query.sort));
       anew.reset(list.records, new Set());
