@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.errors import Invalid, Malformed
@@ -305,6 +305,7 @@ nearly = st.builds(
 )
 
 
+@settings(max_examples=1_000)
 @given(anything | nearly | st.lists(nearly, max_size=3))
 def test_whatever_comes_is_events_or_one_clear_complaint(value):
     text = json.dumps(value)
@@ -317,6 +318,7 @@ def test_whatever_comes_is_events_or_one_clear_complaint(value):
     assert all(isinstance(event, Report | Remove | RemovePair) for event in events)
 
 
+@settings(max_examples=1_000)
 @given(nearly)
 def test_what_is_taken_is_what_a_line_of_a_file_would_say(value):
     text = json.dumps(value)
