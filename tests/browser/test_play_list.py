@@ -45,6 +45,7 @@ def test_the_stream_is_read_alike_however_it_is_cut(dashboard: Dashboard) -> Non
         {"event": "change", "data": "{}", "id": "a.1"},
         {"event": "doubt", "data": "1\n2", "id": None},
         {"event": "message", "data": "x", "id": None},
+        {"event": "", "data": "", "id": "9"},
         {"event": "message", "data": "", "id": None},
         {"event": "e", "data": "é\u2028 ", "id": None},
     ]

@@ -37,7 +37,8 @@ async function send(path, options) {
   throw problem;
 }
 
-async function problemOf(answer) {
+/** What an answer that is not ok says is wrong. */
+export async function problemOf(answer) {
   let said = {};
   try {
     said = await answer.json();

@@ -30,7 +30,7 @@ export class Live {
       commit: (list, log) => this.frames.queue({ list, log }),
       failed: (error) => this.#failed(error),
     });
-    this.stream = new Stream("/v1/watch?pulse=true", {
+    this.stream = new Stream("/v1/watch?pulse=true", "overview", {
       event: (name, said) => this.#event(name, said),
       state: (state) => this.frames.queue({ state }),
     });

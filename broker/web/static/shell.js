@@ -114,7 +114,7 @@ function trouble({ connection, listTrouble, listedAt }) {
     const left = Math.max(0, Math.ceil((connection.retryAt - Date.now()) / 1000));
     return `${since}: ${connection.why}. ${left ? `Trying again in ${left} s.` : "Trying now."}`;
   }
-  if (connection.name === "quiet") return `${since}: nothing is heard of the server.`;
+  if (connection.name === "quiet") return `${since}: the server, or its Redis, tells nothing.`;
   if (connection.name === "paused") return `${since}: paused while the page was hidden.`;
   if (listTrouble && listedAt) return `The list shown is that of ${format.clock(listedAt)}: ${listTrouble}.`;
   if (listTrouble) return `The jobs could not be listed: ${listTrouble}.`;

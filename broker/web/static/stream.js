@@ -1,11 +1,13 @@
 // Server-sent events over fetch: EventSource can neither send a header nor say that it hears nothing.
 
+import { problemOf } from "./api.js";
+
 const QUIET_MS = 6_000; // the pulse beats each second
 const DEAD_MS = 20_000;
 const BACKOFF_MS = [500, 15_000];
 const HIDDEN_MS = 30_000; // browsers allow six connections a server: a hidden tab gives its own back
 
-/** Splits what arrives into events: `feed(text)` calls `told({event, data, id})` for each that is whole. */
+/** Splits what arrives into events: `feed(text)` calls `told({event, data, id})` for each that is whole; `event` is empty for an id alone. */
 export function parser(told) {
   let rest = "";
   let event = "";
@@ -14,7 +16,9 @@ export function parser(told) {
   let afterReturn = false;
   const line = (said) => {
     if (said === "") {
+      // An id alone is no event, but says where the stream stands.
       if (data.length || event) told({ event: event || "message", data: data.join("\n"), id });
+      else if (id !== null) told({ event: "", data: "", id });
       [event, id, data] = ["", null, []];
       return;
     }
@@ -45,14 +49,18 @@ export function parser(told) {
  * One stream that comes back by itself, from where it stood.
  *
  * `on.event(name, data)` is told each event, `on.state(state)` how it stands: {name, since, why, retryAt}, where name is
- * `connecting`, `live`, `quiet` (nothing was heard lately), `offline`, `paused` (hidden for long) or `login`.
+ * `connecting`, `live`, `quiet` (nothing new was told lately), `offline`, `paused` (hidden for long) or `login`, and
+ * `since` is when it was live last. It is live while `pulse` events come: an open socket, or a server that has lost
+ * its Redis and still sends heartbeats, proves nothing.
  */
 export class Stream {
-  constructor(path, on) {
+  constructor(path, pulse, on) {
     this.path = path;
+    this.pulse = pulse;
     this.on = on;
     this.position = null;
-    this.heardAt = null;
+    this.heardAt = null; // anything at all
+    this.provenAt = null; // a pulse
     this.failures = 0;
     this.state = { name: "connecting" };
     document.addEventListener("visibilitychange", () => this.#seen());
@@ -72,7 +80,7 @@ export class Stream {
 
   #tell(name, more = {}) {
     if (name === this.state.name && name !== "offline") return;
-    this.state = { name, since: this.heardAt, ...more };
+    this.state = { name, since: this.provenAt, ...more };
     this.on.state(this.state);
   }
 
@@ -91,7 +99,7 @@ export class Stream {
         this.#close();
         return this.#tell("login");
       }
-      if (!answer.ok || !answer.body) throw new Error(`the server answers ${answer.status}`);
+      if (!answer.ok) throw await problemOf(answer);
       await this.#read(answer, ending);
     } catch (lost) {
       if (ending !== this.ending) return;
@@ -108,30 +116,34 @@ export class Stream {
       if (ending !== this.ending) return;
       this.heardAt = Date.now();
       if (done) return;
-      this.#tell("live");
       feed(value);
     }
   }
 
   #event({ event, data, id }) {
-    this.failures = 0;
-    let said;
-    try {
-      said = JSON.parse(data);
-    } catch {
-      return; // of a newer server, perhaps: what is not understood is not shown
+    if (event) {
+      let said;
+      try {
+        said = JSON.parse(data);
+      } catch {
+        return; // of a newer server, perhaps: what is not understood is not shown
+      }
+      this.on.event(event, said);
     }
-    this.on.event(event, said);
     if (id !== null) this.position = id;
+    if (event !== this.pulse) return;
+    this.provenAt = Date.now();
+    this.failures = 0;
+    this.#tell("live");
   }
 
-  /** Notice silence: an open socket is no sign of life. */
+  /** Notice silence. */
   #watch(ending) {
     const opened = Date.now();
     this.ticking = setInterval(() => {
-      const silent = Date.now() - Math.max(this.heardAt ?? 0, opened);
-      if (silent > DEAD_MS) ending.abort(`nothing was heard for ${DEAD_MS / 1000} s`);
-      else if (silent > QUIET_MS && this.state.name === "live") this.#tell("quiet");
+      const now = Date.now();
+      if (now - Math.max(this.heardAt ?? 0, opened) > DEAD_MS) ending.abort(`nothing was heard for ${DEAD_MS / 1000} s`);
+      else if (this.state.name !== "quiet" && now - Math.max(this.provenAt ?? 0, opened) > QUIET_MS) this.#tell("quiet");
     }, 1_000);
   }
 
