@@ -177,6 +177,24 @@ class TestCalls:
 
         run(main())
 
+    def test_a_handler_may_close_the_client_that_it_belongs_to(self, client):
+        async def main():
+            closed = asyncio.Event()
+
+            async def handler(delivery):
+                with pytest.raises(RuntimeError, match="its own subscription"):
+                    await subscription.join()
+                await here.close()
+                closed.set()
+
+            async with client() as here:
+                subscription = here.subscribe("sink", handler)
+                await here.submit("echo")
+                await asyncio.wait_for(closed.wait(), 20)
+                assert await subscription.join(20)
+
+        run(main())
+
 
 class TestWaiting:
     def test_a_thousand_waits_take_no_thread_of_the_pool_and_two_connections(
