@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 from collections.abc import Callable, Iterator
@@ -9,8 +10,10 @@ from contextlib import closing
 
 import httpx
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from broker.web import guard
+from broker.web.auth import Gate
 from broker.web.guard import ALWAYS
 from broker.web.hosts import Door, is_own
 from tests.web.asking import (
@@ -368,6 +371,28 @@ def test_a_preflight_is_answered_without_leave(url: str) -> None:
 def test_head_tells_what_get_would_without_its_body(url: str, path: str) -> None:
     answer = ask(url, path, method="HEAD")
     assert (answer.status, answer.body) == (200, b"")
+
+
+def test_a_stream_that_only_its_head_was_asked_of_ends_at_once() -> None:
+    told: list[str] = []
+
+    async def stream(scope: Scope, receive: Receive, send: Send) -> None:
+        told.append(scope["method"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while (await receive())["type"] != "http.disconnect":
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
+
+    async def send(message: Message) -> None:
+        told.append(message["type"].rpartition(".")[2] + message.get("body", b"").decode())
+
+    async def ask_head() -> None:
+        scope = {"type": "http", "method": "HEAD", "path": "/livez", "scheme": "http"}
+        scope |= {"headers": [(b"host", b"localhost:7070")]}
+        guarded = guard.Guard(stream, Door("127.0.0.1", 7070), Gate())
+        await asyncio.wait_for(guarded(scope, asyncio.Event().wait, send), 10)
+
+    asyncio.run(ask_head())
+    assert told == ["GET", "start", "body"]
 
 
 def test_no_websocket_is_opened(url: str) -> None:
