@@ -137,11 +137,10 @@ def test_one_that_reads_nothing_for_long_is_cut_off(
     url = serve()
     flood = Flood(broker)
     with Stream(url, {"engine": "quiet"}) as reading, closing(Stuck(url)) as stuck:
+        assert stuck.is_served()
         for _ in range(8):
             flood.pour()
-        began = perf_counter()
-        until(lambda: perf_counter() - began > 3.5)
-        assert stuck.is_cut()
+        until(lambda: not stuck.is_served())
         broker.submit("quiet", 1)
         reading.wait("change")
 
