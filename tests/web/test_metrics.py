@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections import Counter
 from contextlib import closing
@@ -18,6 +19,7 @@ from broker.store.audited import Audited, AuditSeen
 from broker.store.lease import Lease
 from broker.store.log import Log
 from broker.store.store import Store
+from broker.store.watch import Watcher
 from broker.web.gauges import Grown
 from broker.web.metrics import LOOK_SECONDS_MAX
 from broker.web.timings import NAMES_MAX, Names
@@ -175,6 +177,25 @@ def test_waits_and_runs_are_those_of_the_records(fleet, url):
         runs
     )
     assert page.get("broker_job_run_seconds_count", engine="echo", end="failed") == 1
+
+
+def test_no_job_is_counted_before_all_are_listed(fleet, serve, monkeypatch):
+    """Else a fleet would look empty whenever a serve starts."""
+    fleet.report("7")
+    go_on, changes = threading.Event(), Watcher.changes
+
+    def late(watcher, wait_ms):
+        go_on.wait(30)
+        return changes(watcher, wait_ms)
+
+    monkeypatch.setattr(Watcher, "changes", late)
+    url = serve()
+    page = scrape(url)
+    assert (page.get("broker_up"), page.get("broker_watch_listed")) == (1, 0)
+    assert page.get("broker_jobs", state="queued") is None
+    assert page.get("broker_log_entries") == 1
+    go_on.set()
+    assert listed(url).get("broker_jobs", state="running") == 1
 
 
 def test_what_was_there_before_is_in_no_histogram(fleet, serve):
