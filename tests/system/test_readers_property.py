@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from hypothesis import event, given
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from broker.errors import Resync
@@ -26,6 +26,8 @@ KEYS = [Key(origin, engine, "", id) for origin in ORIGINS for engine in ENGINES 
 PAIR = Key("desk", "", "", "z")
 
 some = st.one_of
+#: Each is a few milliseconds: not so many as of what is pure.
+EXAMPLES = min(settings.default.max_examples, 1_000)
 filters = st.builds(
     Filter,
     states=some(st.none(), st.frozensets(st.sampled_from(STATES))),
@@ -129,6 +131,7 @@ class Held:
         assert self.records == expected
 
 
+@settings(max_examples=EXAMPLES)
 @given(
     st.integers(1, 8),
     st.integers(0, 20),
@@ -159,6 +162,7 @@ def test_whoever_follows_holds_the_list_as_it_asked_for_it(ring, history, wanted
     assert shared.list.records == shared.truth
 
 
+@settings(max_examples=EXAMPLES)
 @given(filters, st.lists(one_change, max_size=30), st.integers(0, 30))
 def test_a_reader_is_told_of_no_job_that_never_fitted(wanted, changes, at):
     """Nor of one that went out of the filter before it looked last."""
