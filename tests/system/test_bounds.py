@@ -390,7 +390,10 @@ def test_serve_keeps_what_the_settings_say(command, broker):
             process.terminate()
         out, err = process.communicate()
     assert process.returncode == 0
-    assert out.decode() == "broker serve: the roles run; Ctrl-C ends them\n"
+    assert (
+        out.decode()
+        == "broker serve: the roles run, no HTTP (setting listen is off); Ctrl-C ends them\n"
+    )
     assert "Traceback" not in err.decode()
 
 
