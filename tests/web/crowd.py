@@ -14,6 +14,9 @@ from urllib.parse import urlsplit
 #: A line of a stream: who is in doubt, for one, is a single one.
 LINE_BYTES_MAX = 1 << 22
 
+#: A state of `/proc/net/tcp`.
+LISTENING = "0A"
+
 _T = TypeVar("_T")
 
 
@@ -88,16 +91,21 @@ class Stuck:
         return found
 
     def is_served(self) -> bool:
-        """Whether a process still holds the other end: what the system does with a rest is no matter of ours."""
-        here, there = self._socket.getsockname()[1], self._socket.getpeername()[1]
-        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-            _, local, remote, *rest = line.split()
-            if (local[-4:], remote[-4:]) == (f"{there:04X}", f"{here:04X}"):
-                return rest[6] != "0"
-        return False
+        """Whether a process still holds the other end."""
+        return self._socket.getsockname()[1] in served_at(self._socket.getpeername()[1])
 
     def close(self) -> None:
         self._socket.close()
+
+
+def served_at(port: int) -> set[int]:
+    """The ports of those whose connections a process holds there; what the system does with a rest is not asked."""
+    found = set()
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, state, *rest = line.split()
+        if local[-4:] == f"{port:04X}" and state != LISTENING and rest[5] != "0":
+            found.add(int(remote[-4:], 16))
+    return found
 
 
 def _request(url: str, query: str) -> bytes:

@@ -17,7 +17,7 @@ from broker import Broker
 from broker.web import protocol
 from tests.system.command import ROOT, reported, until
 from tests.system.machine import free_port
-from tests.web.crowd import Crowd, Stuck
+from tests.web.crowd import Crowd, Stuck, served_at
 from tests.web.follower import Stream
 
 CLIENTS = 200
@@ -146,17 +146,13 @@ def test_one_that_reads_nothing_for_long_is_cut_off(
 
 
 def test_those_who_leave_leave_nothing_behind(served: tuple[str, int], broker: Broker) -> None:
-    url, pid = served
-
-    def open_files() -> int:
-        return len(list(Path(f"/proc/{pid}/fd").iterdir()))
-
-    begin = open_files()
+    url, _ = served
+    port = int(url.rpartition(":")[2])
     for _ in range(2):
         with closing(Crowd(url, 50, "quiet")) as crowd:
             until(lambda crowd=crowd: crowd.ready == 50)  # type: ignore[misc]
-            assert open_files() >= begin + 50
-        until(lambda: open_files() <= begin + 5)
+            assert len(served_at(port)) == 50
+        until(lambda: not served_at(port))
     with Stream(url) as following:
         broker.submit("quiet", 1)
         following.wait("change")
