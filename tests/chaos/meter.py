@@ -14,6 +14,8 @@ import redis
 RECORD = re.compile(r"^\d{4}-\d\d-\d\d", re.MULTILINE)
 #: How long one measurement takes, in seconds; so many on end tell a spin from a burst.
 SECOND, LASTING = 1.0, 5
+#: How a chronicle tells of a job.
+CHANGED = "job changed"
 
 
 class Meter:
@@ -59,11 +61,12 @@ class Meter:
             before = now
 
     def _texts(self, sizes):
-        """What each process wrote since the last look, and this one."""
+        """What each process wrote since the last look, but for the lines of jobs: they are as many as the changes."""
         for path in self._stack.folder.glob("log-*"):
             with path.open() as log:
                 log.seek(sizes.get(path, 0))
-                text = log.read()
+                lines = log.read().splitlines(keepends=True)
+                text = "".join(line for line in lines if CHANGED not in line)
                 sizes[path] = log.tell()
             yield path.name, text
 
