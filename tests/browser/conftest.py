@@ -48,8 +48,8 @@ def browser_path() -> str | None:
     return shutil.which("chromium") or shutil.which("chromium-browser") or "/usr/bin/chromium"
 
 
-# As long as playwright runs, its loop is the running one of this thread: tests of other folders want their own. Its scope
-# needs `__init__.py`: without it pytest keeps the fixture until the session ends.
+# As long as playwright runs, its loop is the running one of this thread, and tests of other folders want their own.
+# The scope needs `__init__.py`: without it pytest keeps the fixture until the session ends.
 @pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
     """Started once for all browser tests. Where there is none, each of them is an error."""
