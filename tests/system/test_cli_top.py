@@ -291,6 +291,16 @@ def test_ten_thousand_jobs_cost_no_more_cells_than_the_screen_holds(broker):
     look(broker, scenario)
 
 
+def test_more_than_its_reader_keeps_between_two_pictures_is_listed_anew(broker):
+    broker.submit("echo")
+
+    async def scenario(screen):
+        broker.submit_many("echo", range(3_000))  # holds up the pictures meanwhile
+        await screen.shows("3,001 of 3,001 jobs")
+
+    look(broker, scenario)
+
+
 @pytest.mark.parametrize("columns", [40, 80, 200])
 def test_it_fits_the_terminal(fleet, columns):
     fleet.report(
