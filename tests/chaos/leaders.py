@@ -162,7 +162,12 @@ class Duel:
         client = self.store.client
         names = client.scan_iter(f"{self.store.keys.namespace}:{{*}}:*", count=1_000)
         read = {
-            b"hash": client.hgetall,
+            # That it was refused is counted.
+            b"hash": lambda name: {
+                field: said
+                for field, said in client.hgetall(name).items()
+                if not field.startswith(b"n:refused:")
+            },
             b"zset": lambda name: client.zrange(name, 0, -1, withscores=True),
             b"stream": client.xrange,
             b"string": client.get,
