@@ -107,10 +107,15 @@ class _Exchange:
         self._send = send
         self._hold = hold
         self._read = False
+        self._is_answered = False
         self._held = 0
 
     async def receive(self) -> Message:
         message, size = await self._next()
+        if (
+            self._is_answered
+        ):  # a stream only listens for its client's end: nobody keeps what else comes
+            return message
         try:
             self._hold(size)
         except Problem:
@@ -131,6 +136,9 @@ class _Exchange:
         return message, len(message.get("body", b""))
 
     async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._is_answered = True
+            self.let_go()
         if self._read:
             await self._send(message)
         elif message["type"] == "http.response.start":

@@ -149,6 +149,20 @@ def test_of_all_bodies_together_no_more_is_held_than_there_is_room_for(
             assert client.answer().json["outcome"] == "duplicate"
 
 
+def test_what_is_sent_to_a_stream_takes_no_room(
+    url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(body, "HELD_BYTES_MAX", 600_000)
+    with Socket(url) as stream, Socket(url) as other:
+        stream.head("GET", "/v1/watch", content_length="5000000")
+        until(stream.is_answered)
+        stream.send(b" " * 3_000_000)
+        other.head(content_length=str(len(GOOD)))
+        other.send(GOOD)
+        assert other.answer().json["outcome"] == "applied"
+    assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
+
+
 # --- time -----------------------------------------------------------------------------------------
 
 
