@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Self
 
-from broker.errors import BrokerError, Unavailable
+from broker.errors import BrokerError
 from broker.reader import Reader
 from broker.rules.filter import Filter
 from broker.rules.history import HISTORY_MAX, Step
@@ -177,12 +177,14 @@ class Readers:
         self._list.meet(error, is_listed=not self._watcher.is_behind)
 
     def _tell(self, changes: list[Change]) -> None:
-        trouble = self._list.trouble
-        # A damaged log is met once a second: only a quiet call says that there is none any more.
-        if trouble is not None and (not changes or isinstance(trouble, Unavailable)):
+        # Of a log that cannot be read nobody hears while the others are busy, nor that it can be again.
+        damage, trouble = self._watcher.damage, self._list.trouble
+        if damage is not None and damage is not trouble:
+            self._meet(damage)
+        elif damage is None and trouble is not None:
             _log.warning("readers: it works again")
             self._list.trouble = None
-        if not self._watcher.is_behind:
+        if not self._watcher.is_behind and damage is None:
             self._current_at = time.monotonic()
         steps = self._list.follow(
             changes, self._watcher.cursor, is_listed=not self._watcher.is_behind

@@ -95,6 +95,9 @@ class Watcher:
         self.drift = 0
         #: Whether the last `changes` left something unread; what it gave is then not yet the newest.
         self.is_behind = True
+        #: What the last look at all logs met that cannot be read, if anything: the others are told all the same, and
+        #: `changes` raises it only where they have nothing to tell.
+        self.damage: Damaged | None = None
         #: The current state, as far as it was told.
         self.records: Mapping[Key, Record] = Records(self._followers, "records")
         #: Those of `records` that have not ended, guesses included.
@@ -231,7 +234,10 @@ class Watcher:
         else:
             # Only a look at all tells that nothing is left of what was left before.
             self.is_behind = len(self._untold) >= CHUNK_MAX or (was_behind and not looks)
+            if looks:
+                self.damage = damage
         if damage:
+            self.damage = damage
             raise damage
 
     def _relist_next(self) -> None:

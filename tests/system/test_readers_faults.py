@@ -7,6 +7,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import count
 
 import pytest
 
@@ -322,6 +323,29 @@ class TestDamage:
         shelf.report("b")
         until(lambda: held.follow() is not None and key("b", "shelf") in held.records)
         assert logged(held.records) == logged(desk.records() | shelf.records())
+
+    def test_while_the_others_are_busy_it_is_said_and_that_it_is_over(self, desk, store, readers):
+        shelf = Desk(store, "shelf")
+        shelf.report("a")
+        until(lambda: key("a", "shelf") in readers.records)
+        ended = threading.Event()
+
+        def work():
+            for number in count():
+                if ended.wait(0.01):
+                    return
+                desk.report(number)
+
+        with ThreadPoolExecutor() as pool:
+            working = pool.submit(work)
+            try:
+                self.spoil(shelf)
+                until(lambda: readers.trouble)
+                store.client.delete(shelf.keys.log)
+                until(lambda: readers.trouble is None)
+            finally:
+                ended.set()
+            working.result(SECONDS_MAX)
 
     def test_one_that_is_damaged_from_the_start_hides_no_other(self, desk, reading, store):
         shelf = Desk(store, "shelf")
