@@ -172,7 +172,7 @@ def bound(config: Settings) -> Iterator[tuple[socket.socket, Door]]:
         found.sort(key=lambda one: one[0] != socket.AF_INET)
         family, kind, number, _, address = found[0]
         listener = socket.socket(family, kind, number)
-    except OSError as wrong:
+    except (OSError, UnicodeError) as wrong:
         raise _unusable(config, wrong) from None
     with listener:
         where = str(address[0])
@@ -205,7 +205,9 @@ def _check_token(config: Settings, address: str) -> None:
     )
 
 
-def _unusable(config: Settings, wrong: OSError) -> Misconfigured:
+def _unusable(config: Settings, wrong: OSError | UnicodeError) -> Misconfigured:
+    if isinstance(wrong, UnicodeError):  # between two dots of a name stands nothing, or too much
+        wrong = OSError(errno.EINVAL, "that is no host name")
     why = wrong.strerror or str(wrong)
     if wrong.errno == errno.EADDRINUSE:
         why = "another program listens there (a second serve or up?)"

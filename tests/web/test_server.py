@@ -184,7 +184,15 @@ def test_a_port_that_is_taken_is_told_by_the_setting(url: str, serve: Callable[.
     )
 
 
-@pytest.mark.parametrize("listen,why", [("192.0.2.1:7070", "assign"), ("nowhere.invalid:7070", "")])
+@pytest.mark.parametrize(
+    "listen,why",
+    [
+        ("192.0.2.1:7070", "assign"),
+        ("nowhere.invalid:7070", ""),
+        ("broker..example:7070", "no host name"),
+        (f"{'a' * 64}.example:7070", "no host name"),
+    ],
+)
 def test_an_address_that_is_not_ours_is_told(
     serve: Callable[..., str], listen: str, why: str
 ) -> None:
