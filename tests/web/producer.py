@@ -50,6 +50,8 @@ class Socket:
         self._where = urlsplit(url)
         self._socket = socket.create_connection((self._where.hostname, self._where.port), 30)
         self.began = time.monotonic()
+        #: What came along with the end of an answer: the next one's beginning.
+        self._early = b""
 
     def __enter__(self) -> Self:
         return self
@@ -73,7 +75,7 @@ class Socket:
 
     def answer(self) -> Answer:
         """The next answer, once it is there whole."""
-        data = b""
+        data = self._early
         while b"\r\n\r\n" not in data:
             data += self._more(data)
         head, _, rest = data.partition(b"\r\n\r\n")
@@ -81,8 +83,10 @@ class Socket:
         headers = {
             name.lower(): value for name, _, value in (line.partition(": ") for line in lines)
         }
-        while len(rest) < int(headers.get("content-length", 0)):
+        size = int(headers.get("content-length", 0))
+        while len(rest) < size:
             rest += self._more(rest)
+        rest, self._early = rest[:size], rest[size:]
         return Answer(int(first.split()[1]), headers, rest, time.monotonic() - self.began)
 
     def is_answered(self) -> bool:
