@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from broker import JobEvents, Resync
+from broker import Filter, JobEvents, Resync
+from broker.cli.top.feed import Feed
+from broker.cli.watching import Following
 from broker.client import Broker
 from broker.config import settings
 from broker.doubts import Doubts
@@ -22,6 +24,7 @@ from broker.roles.chronicle import Chronicle
 from broker.roles.load import ENTRIES_MIN
 from broker.roles.watchlist import SLACK
 from broker.rules.event import Finish, Intent, Place, Remove, Report, Start, Submit
+from broker.rules.history import History
 from broker.rules.key import Key
 from broker.rules.stopwatch import Stopwatch
 from tests.roles.fleet import ORIGIN
@@ -36,7 +39,7 @@ HOLDERS = {
     "broker/store/watch.py records": "watcher",
     "broker/store/watch.py live": "watcher",
     "broker/store/watch.py _untold": "watcher",
-    "broker/readers.py records": "readers",
+    "broker/shared.py records": "readers",
     "broker/rules/ring.py _changes": "readers",
     "broker/roles/office.py again": "dispatchers",
     "broker/roles/office.py _rung": "dispatchers",
@@ -54,9 +57,14 @@ HOLDERS = {
     "broker/rules/stopwatch.py _since": "stopwatch",
     "broker/doubts.py _seen": "doubts",
     "broker/reported.py _jobs": "producer",
+    "broker/cli/top/feed.py records": "top",
+    "broker/cli/watching.py records": "following",
+    "broker/cli/watching.py doubted": "following",
 }
-#: What holds one job, for as long as it is in hand.
-ONE_JOB = {"workers/attempt.py _record"}
+#: What holds one job, for as long as it is in hand, or waited for.
+ONE_JOB = {"workers/attempt.py _record", "broker/waiting.py record", "broker/waits.py _of"}
+#: What holds the newest changes, however old: so many and no more, by count. As `History`, of which each reader knows.
+BY_COUNT = {"broker/web/stream.py _kept", "broker/async_readers.py _batch"}
 
 
 def test_every_holder_of_jobs_is_asked():
@@ -68,7 +76,7 @@ def test_every_holder_of_jobs_is_asked():
         for path in (ROOT / package).rglob("*.py")
         for name in held.findall(path.read_text())
     }
-    assert found == set(HOLDERS) | ONE_JOB
+    assert found == set(HOLDERS) | ONE_JOB | BY_COUNT
 
 
 def keys_in(thing, seen=None):
@@ -76,7 +84,7 @@ def keys_in(thing, seen=None):
     seen = set() if seen is None else seen
     if isinstance(thing, Key):
         return [thing]
-    if id(thing) in seen or isinstance(thing, (str, bytes, int, float, type(None))):
+    if id(thing) in seen or isinstance(thing, (str, bytes, int, float, type(None), History)):
         return []
     seen.add(id(thing))
     if isinstance(thing, Mapping):
@@ -174,12 +182,15 @@ def holders(fleet, store, caplog):
         broker.watch() as watcher,
         broker.readers(told=stopwatch.follow) as readers,
         closing(Chronicle(store)) as chronicle,
+        closing(Feed(broker)) as top,
         JobEvents(broker, engine="x") as events,
     ):
         reader, never = readers.open(), readers.open()
         watcher.snapshot()
         reader.snapshot()
         never.snapshot()
+        following = Following(broker, readers.open(), Filter())
+        following.begin()
         leading, standing = fleet.dispatcher(), fleet.dispatcher()
         sweeper = fleet.sweeper()
         made = {
@@ -191,6 +202,8 @@ def holders(fleet, store, caplog):
             "chronicle": [chronicle],
             "stopwatch": [stopwatch],
             "doubts": [doubts],
+            "top": [top],
+            "following": [following],
         }
 
         def step():
@@ -204,6 +217,8 @@ def holders(fleet, store, caplog):
             sweeper.step()
             chronicle.step()
             doubts.among(watcher.records)
+            top.take()
+            following.next(0)
 
         yield made, step, events
 
@@ -220,6 +235,8 @@ def test_ten_thousand_events_of_jobs_that_came_and_went_leave_nothing_anywhere(f
     assert life.count > 10_000
     *_, never = made["readers"]
     until(lambda: len(never.snapshot().records) == 1)
+    [top], [following] = made["top"], made["following"]
+    until(lambda: step() or len(top.records) == len(following.records) == 1)
     fleet.clock.ahead_ms += 3_600_000
     step()
     left = {
@@ -228,7 +245,8 @@ def test_ten_thousand_events_of_jobs_that_came_and_went_leave_nothing_anywhere(f
     }
     assert left["watcher"] == [0]
     assert left["readers"] == [0, 0, 0]
-    assert left["producer"] == left["chronicle"] == left["stopwatch"] == left["doubts"] == [0]
+    for who in ("producer", "chronicle", "stopwatch", "doubts", "top", "following"):
+        assert left[who] == [0], who
     # Their heaps are looked through when they hold more than so many; no more of that after any number of jobs.
     assert max(left["dispatchers"]) <= ENTRIES_MIN
     assert max(left["sweeper"]) <= SLACK
