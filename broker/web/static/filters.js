@@ -57,7 +57,7 @@ export function filters(changed) {
         const state = believed(record);
         counts.set(state, (counts.get(state) ?? 0) + 1);
       }
-      for (const { state, figure } of states) text(figure, count(counts.get(state) ?? 0));
+      for (const { state, figure } of states) text(figure, model.listedAt === null ? "" : count(counts.get(state) ?? 0));
       for (const choice of choices) offer(choice, [...known[choice.part]].sort(), query[choice.part]);
     },
   };

@@ -96,10 +96,10 @@ function freshnessOf(model) {
   fill(banner, line, again);
   return () => {
     const { connection } = model;
-    const fresh = connection.name === "live" && model.listedAt !== null && model.listTrouble;
+    const lists = connection.name === "live" && (model.listedAt === null || model.listTrouble !== null);
     attribute(document.documentElement, "data-live", model.live ? "yes" : "no");
-    attribute(place, "data-state", fresh ? "listing" : connection.name);
-    text(place, fresh ? "listing anew" : (WORDS[connection.name] ?? connection.name));
+    attribute(place, "data-state", lists ? "listing" : connection.name);
+    text(place, lists ? (model.listedAt === null ? "listing" : "listing anew") : (WORDS[connection.name] ?? connection.name));
     attribute(place, "title", `${model.drift} jobs drifted unexplained since this page was opened`);
     const said = trouble(model);
     banner.hidden = !said;
