@@ -149,6 +149,7 @@ export function mount(root, { model, navigate }) {
   function update(changed) {
     if (changed.jobs && changed.keys === null) {
       relist();
+      recount();
       reach();
     } else if (changed.jobs) {
       rows.update(model.jobs, model.doubt, changed.keys);
