@@ -98,7 +98,7 @@ class TestChanges:
     def test_come_to_the_page_without_a_reload(self, dashboard, broker, record_property):
         dashboard.await_live()
         loads = []
-        dashboard.page.on("load", loads.append)
+        dashboard.page.on("load", lambda page: loads.append(page.url))
         took = []
         for n in range(10):
             key = f"desk/ollama//live-{n}"
