@@ -46,7 +46,10 @@ class _State(NamedTuple):
 
 
 class Chronicle:
-    """`step()` tells what the logs told; `bell(seconds)` waits for more."""
+    """`step()` tells what the logs told since the last one.
+
+    It has no bell: nobody waits for a line, and a reading at each event would take its time from those who do.
+    """
 
     def __init__(self, store: Store, *, budgets: Budgets | None = None) -> None:
         self._store = store
@@ -55,7 +58,6 @@ class Chronicle:
         self._complain = Complaints().tell
         self._watcher: Watcher | None = None
         self._known: dict[Key, _State] = {}
-        self._rung: list[Change] = []
         #: The origins that were there before this term and are not listed yet: what a listing finds there is no news.
         self._unlisted: set[str] = set()
 
@@ -67,16 +69,7 @@ class Chronicle:
         if self._lead.term != self._term:
             self._begin_term()
         assert self._watcher is not None, "who has a term watches"
-        told = self._tell(self._watcher, self._rung)
-        self._rung = []
-        return told + self._tell(self._watcher, self._read(self._watcher, 0))
-
-    def bell(self, seconds: float) -> bool:
-        """Wait until something happens to a job, `seconds` at most; False at once where this one does not lead."""
-        if self._watcher is None:
-            return False
-        self._rung = self._read(self._watcher, round(seconds * 1000))
-        return True
+        return self._tell(self._watcher, self._read(self._watcher))
 
     def close(self) -> None:
         """Give the lead to another one at once."""
@@ -97,11 +90,11 @@ class Chronicle:
         if self._watcher is not None:
             self._watcher.close()
         self._watcher, self._term = None, 0
-        self._known, self._rung, self._unlisted = {}, [], set()
+        self._known, self._unlisted = {}, set()
 
-    def _read(self, watcher: Watcher, wait_ms: int) -> list[Change]:
+    def _read(self, watcher: Watcher) -> list[Change]:
         try:
-            return watcher.changes(wait_ms)
+            return watcher.changes(0)
         except Damaged as error:
             self._complain(str(error))  # of one origin; the others were told before
             return []

@@ -56,7 +56,7 @@ def roles(store: Store, budgets: Budgets, bounds: Bounds, trust_dir: Path | None
         Role("janitor", janitor.step, janitor.close),
         Role("sweeper", sweeper.step, sweeper.close, pace_seconds=SWEEPER_SECONDS),
         Role("auditor", auditor.step, auditor.close, pace_seconds=AUDITOR_SECONDS),
-        Role("chronicle", chronicle.step, chronicle.close, chronicle.bell),
+        Role("chronicle", chronicle.step, chronicle.close),
     ]
     if trust_dir is None:
         return led

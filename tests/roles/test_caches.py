@@ -53,7 +53,6 @@ HOLDERS = {
     "broker/roles/watchlist.py _queue": "sweeper",
     "broker/roles/watchlist.py _of": "sweeper",
     "broker/roles/chronicle.py _known": "chronicle",
-    "broker/roles/chronicle.py _rung": "chronicle",
     "broker/rules/stopwatch.py _since": "stopwatch",
     "broker/doubts.py _seen": "doubts",
     "broker/reported.py _jobs": "producer",

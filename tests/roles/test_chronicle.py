@@ -226,7 +226,6 @@ def test_where_such_lines_are_not_told_the_lead_is_left_to_others(fleet, chronic
     caplog.set_level(logging.WARNING, logger="broker.jobs")
     settle(quiet)
     assert not fleet.store.client.exists(fleet.store.keys.leader("chronicle"))
-    assert not quiet.bell(0)
 
 
 def test_a_damaged_origin_hides_no_other(fleet, chronicle, caplog):
@@ -251,17 +250,8 @@ def test_it_writes_its_lease_and_nothing_else(fleet, chronicle):
     fleet.report("7")
     before = written()
     settle(chronicle)
-    chronicle.bell(0.01)
     chronicle.close()
     assert written() == before
-
-
-def test_the_bell_rings_with_a_change_and_what_it_brought_is_told(fleet, chronicle, caplog):
-    fleet.report("7")
-    assert chronicle.bell(30)
-    assert brief(caplog) == []
-    assert chronicle.step() == 1
-    assert brief(caplog) == ["new running first_sighting"]
 
 
 def test_an_outage_loses_no_line(fleet, chronicle, caplog, monkeypatch):
