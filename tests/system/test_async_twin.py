@@ -48,7 +48,7 @@ NAMES = [(one, twin, name) for one, twin in TWINS for name in public(one)]
 IDS = [f"{one.__name__}.{name}" for one, _, name in NAMES]
 
 
-@pytest.mark.parametrize(("one", "twin", "name"), NAMES, ids=IDS)
+@pytest.mark.parametrize("one, twin, name", NAMES, ids=IDS)
 def test_every_public_name_has_a_twin_that_says_what_it_does(one, twin, name):
     if (one, name) in APART and name != "open":
         return
@@ -59,7 +59,7 @@ def test_every_public_name_has_a_twin_that_says_what_it_does(one, twin, name):
     assert isinstance(inspect.getattr_static(twin, name), property) == is_property
 
 
-@pytest.mark.parametrize(("one", "twin", "name"), NAMES, ids=IDS)
+@pytest.mark.parametrize("one, twin, name", NAMES, ids=IDS)
 def test_every_call_takes_the_same(one, twin, name):
     if (one, name) in APART or not callable(getattr(one, name)):
         return
@@ -75,7 +75,7 @@ def taken(kind, name):
 AT_ONCE = {"close", "log", "watch", "readers", "reporter", "subscribe", "add", "open", "check"}
 
 
-@pytest.mark.parametrize(("one", "twin", "name"), NAMES, ids=IDS)
+@pytest.mark.parametrize("one, twin, name", NAMES, ids=IDS)
 def test_every_call_that_asks_redis_is_awaited(one, twin, name):
     if (one, name) in APART or not callable(getattr(one, name)):
         return
