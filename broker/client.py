@@ -187,7 +187,7 @@ class Broker(Catalog):
         return Outcome.of(name_of(event), answer)
 
     def cancel_many(self, keys: Iterable[Key | str], *, force: bool = False) -> list[Outcome]:
-        """`cancel` each job, a hundred of an origin a call: the outcomes in the order of `keys`.
+        """`cancel` each job, many of an origin a call: the outcomes in the order of `keys`.
 
         Where it raises Unavailable some may have been told already: to say it again does no harm.
         """
