@@ -22,11 +22,8 @@ from broker.web import models
 from broker.web.answers import Json
 from broker.web.body import read_body
 from broker.web.event_schema import EVENTS, STATUSES
-from broker.web.hub import Hub, TheHub
+from broker.web.hub import TheHub
 from broker.web.problems import problem
-
-#: What is read at once: it takes less than a millisecond.
-SMALL_BYTES_MAX = 8 * 1024
 
 router = APIRouter(tags=["events"])
 
@@ -43,16 +40,9 @@ async def report_events(request: Request, hub: TheHub) -> Response:
     Our own JSON and the JSON-RPC frames of other programs are taken alike. One event, or up to 100 of one origin
     without a broad removal, are taken whole or not at all. Sent again, a numbered event is never taken twice.
     """
-    events, is_array = await _read(hub, await read_body(request))
+    body = await read_body(request)
+    events, is_array = await hub.read(partial(read, body, hub.broker.config.node), len(body))
     return await hub.broker.run(partial(_take, hub.broker.broker, events, is_array))
-
-
-async def _read(hub: Hub, body: bytes) -> tuple[list[Reported], bool]:
-    node = hub.broker.config.node
-    if len(body) <= SMALL_BYTES_MAX:
-        return read(body, node)
-    async with hub.reading:
-        return await hub.broker.run(partial(read, body, node))
 
 
 def _take(broker: Broker, events: list[Reported], is_array: bool) -> Response:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import Event
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from fastapi import Depends
 from starlette.requests import HTTPConnection
@@ -16,6 +16,11 @@ from broker.readers import Readers
 from broker.web.pulse import Pulse
 from broker.web.stream import Texts
 from broker.web.timings import Timings
+
+#: What is read at once: it takes less than a millisecond.
+SMALL_BYTES_MAX = 8 * 1024
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,7 @@ class Hub:
     draining: Event = field(default_factory=Event)
     #: What this process itself sees and counts: `readers` tells it each change.
     timings: Timings = field(default_factory=Timings)
-    #: Held while a large body is read: each keeps the interpreter busy, and the others' clients wait.
+    #: Held while a large body is read.
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     #: What every client of a stream is told beside changes, and the changes as text.
     pulse: Pulse = field(init=False)
@@ -40,11 +45,22 @@ class Hub:
     def __post_init__(self) -> None:
         object.__setattr__(self, "pulse", Pulse(self.broker, self.readers))
 
+    async def read(self, call: Callable[[], T], size: int) -> T:
+        """What `call` reads out of a body of `size` bytes.
 
-def _hub(connection: HTTPConnection) -> Hub:
+        Of a large one beside the loop, and one at a time: each keeps the interpreter busy, and all clients wait.
+        """
+        if size <= SMALL_BYTES_MAX:
+            return call()
+        async with self.reading:
+            return await self.broker.run(call)
+
+
+def hub_of(connection: HTTPConnection) -> Hub:
+    """The one of the server that was asked."""
     found: Hub = connection.app.state.hub
     return found
 
 
 #: What a route takes to reach it.
-TheHub = Annotated[Hub, Depends(_hub)]
+TheHub = Annotated[Hub, Depends(hub_of)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -13,6 +14,7 @@ from broker.rules.jsonl import load
 from broker.rules.key import ENGINE_BYTES_MAX, ID_BYTES_MAX, RUN_BYTES_MAX
 from broker.submission import ATTEMPTS, ATTEMPTS_MAX, NAME_BYTES_MAX, SECONDS_MAX
 from broker.web.body import BODY_BYTES_MAX, read_body
+from broker.web.hub import hub_of
 from broker.web.problems import Problem
 from broker.web.words import complaint, place
 
@@ -87,12 +89,6 @@ class Wishes(Keys, Wish):
     """Which jobs are meant, and how."""
 
 
-class Token(Body):
-    """What an operator logs in with."""
-
-    token: str = Field(min_length=1, max_length=4096)
-
-
 class Asked(BaseModel):
     """The questions that every list takes; several `state` ask for any of them. A guess fits by what it replaced."""
 
@@ -130,8 +126,9 @@ async def read(request: Request, model: type[M], limit_bytes: int = BODY_BYTES_M
 
     Raises Problem (400 naming the field, 408, 413), and Malformed.
     """
-    raw = await read_body(request, limit_bytes)
-    value = load(raw, "the body", limit_bytes)[0] if raw else {}
+    raw, hub = await read_body(request, limit_bytes), hub_of(request)
+    reading = partial(load, raw, "the body", limit_bytes)
+    value = (await hub.read(reading, len(raw)))[0] if raw else {}
     try:
         return model.model_validate(value)
     except ValidationError as wrong:

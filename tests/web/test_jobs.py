@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import threading
 from itertools import product
 from typing import Any
 from urllib.parse import quote
 
 import httpx
+import pytest
 
 from broker import Broker, Key
 from broker.outcome import Listed
 from broker.store.output import write
 from broker.store.store import Store
-from broker.web import models
+from broker.web import models, wanted
 from tests.system.command import guessed, held, placed, reported
 
 JSON = {"content-type": "application/json"}
@@ -137,6 +139,21 @@ def test_a_payload_is_opaque_up_to_its_bound(http: httpx.Client) -> None:
     assert rule_of(beyond, 400) == "invalid"
     far_beyond = http.post("/v1/jobs", json={"engine": "echo", "payload": 2 * largest})
     assert rule_of(far_beyond, 413) == "too_large"
+
+
+def test_a_large_body_is_read_beside_the_loop_that_serves_all(
+    http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads, load = [], wanted.load
+
+    def recorded(*args: Any) -> Any:
+        threads.append(threading.current_thread().name.partition("_")[0])
+        return load(*args)
+
+    monkeypatch.setattr(wanted, "load", recorded)
+    submitted(http, payload=1)
+    submitted(http, payload=[[]] * 10_000)
+    assert threads == ["http", "broker-calls"]
 
 
 def test_a_list_is_newest_first_and_says_how_many_fit(http: httpx.Client, broker: Broker) -> None:
