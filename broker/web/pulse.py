@@ -114,9 +114,16 @@ class Pulse:
                 await self._look(began)
             except BrokerError as error:  # the readers tell it, and when it is over
                 _log.debug("nothing new is known: %s", error)
+                self._forget()
             except Exception as error:  # noqa: BLE001 - the others are to be told again once it is over
                 self._warn(error)
+                self._forget()
             await asyncio.sleep(max(PULSE_SECONDS / 10, began + PULSE_SECONDS - time.monotonic()))
+
+    def _forget(self) -> None:
+        """Who comes now must not take for new what was seen before the trouble."""
+        self.newest.clear()
+        self._groups_at = -GROUPS_SECONDS
 
     def _warn(self, error: Exception) -> None:
         here = time.monotonic()

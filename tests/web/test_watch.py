@@ -282,6 +282,28 @@ def test_a_stream_outlives_a_redis_that_is_away(
             until(lambda: str(made.key) in late.jobs())
 
 
+def test_who_comes_while_redis_is_away_is_told_no_state_from_before(
+    serve: Callable[..., str], server: PrivateRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "HEARTBEAT_SECONDS", 0.1)
+    url = serve(redis=f"redis://127.0.0.1:{server.port}")
+
+    def told_at_once() -> set[str]:
+        """What is known comes before the first silence is broken."""
+        with Stream(url, {"pulse": "true"}) as late:
+            until(lambda: any(not event.kind for event in late.events))
+            return {event.kind for event in late.events} - {""}
+
+    with Stream(url, {"pulse": "true"}) as early:
+        early.wait("groups")
+        assert told_at_once() == {"ready", "doubt", "overview", "nodes", "groups"}
+        server.stop()
+        until(lambda: told_at_once() == {"ready"})
+        known = len(early.of("groups"))
+        server.start()
+        until(lambda: len(early.of("groups")) > known)
+
+
 def test_a_guess_and_a_job_without_a_node_are_followed_by_what_they_were(
     url: str, broker: Broker
 ) -> None:
