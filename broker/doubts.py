@@ -25,7 +25,7 @@ AGAIN_MS = 5_000
 
 
 class Doubts:
-    """Keep one for a list that is asked about again and again. For one thread at a time."""
+    """Keep one for a list that is asked about again and again."""
 
     def __init__(self, broker: Catalog) -> None:
         self._broker = broker
@@ -54,13 +54,14 @@ class Doubts:
             and suspect(record, beats.get(record.worker, 0), now, budgets)
         ]
         stale = [key for key, record in found if record.kind == REPORTED]
-        self._look(stale, now)
-        heard = {key for key in stale if now - self._seen[key][0] <= budgets.stale_ms}
+        seen = self._look(stale, now)
+        heard = {key for key in stale if now - seen[key][0] <= budgets.stale_ms}
         return sorted(key for key, _ in found if key not in heard)
 
-    def _look(self, stale: list[Key], now: int) -> None:
+    def _look(self, stale: list[Key], now: int) -> dict[Key, tuple[int, int]]:
         stale_ms = self._broker.config.budgets.stale_ms
-        known = {key: self._seen[key] for key in stale if key in self._seen}
+        before = self._seen
+        known = {key: before[key] for key in stale if key in before}
         asked = [
             key
             for key in stale
@@ -70,3 +71,4 @@ class Doubts:
         for key, seen in zip(asked, read_sightings(self._broker.store, asked), strict=True):
             known[key] = seen, now
         self._seen = known
+        return known

@@ -182,6 +182,21 @@ def test_one_that_nobody_speaks_of_is_in_doubt_until_somebody_does(broker, store
     assert doubts.among(held, later + AGAIN_MS) == []
 
 
+def test_another_look_meanwhile_takes_nothing_from_one(broker, store, monkeypatch):
+    """The last client's look is not waited for when it leaves, and the next client begins one."""
+    key = report(store, "a", 1)
+    doubts, held, look = Doubts(broker), records(broker), Doubts._look
+
+    def looked(self, stale, now):
+        found = look(self, stale, now)
+        if stale:
+            self.among({}, now, [])
+        return found
+
+    monkeypatch.setattr(Doubts, "_look", looked)
+    assert doubts.among(held, store.clock.now() + 2 * STALE_MS) == [key]
+
+
 def test_what_was_read_of_a_job_is_not_read_again_before_it_can_differ(broker, store, monkeypatch):
     keys = [report(store, "a", n) for n in range(3)]
     doubts, held = Doubts(broker), records(broker)
