@@ -120,8 +120,8 @@ class Follower:
         Somebody may have read the records by themselves, and counts on being told what is removed since. A listing
         never held what is gone by now, and cannot tell.
         """
-        self.is_new = False
         epoch, floor, _ = self.log.position()
+        self.is_new = False
         if epoch and floor == BEGIN:
             self.hold({}, Place(epoch, floor))
 

@@ -11,7 +11,7 @@ from contextlib import closing
 
 import pytest
 
-from broker.errors import Damaged, Invalid
+from broker.errors import Damaged, Invalid, Unavailable
 from broker.rules.replay import fold
 from broker.store import follow, scan
 from broker.store.log import Log
@@ -242,6 +242,24 @@ def test_of_a_new_origin_all_is_told_that_ever_happened_there(desk, watcher):
     assert states(told) == [("a", "running"), ("b", "running"), ("a", None)]
     assert not any(change.synthesized for change in told)
     assert logged(watcher.records) == logged(desk.records())
+
+
+def test_so_it_is_where_the_first_look_at_the_origin_failed(desk, watcher, monkeypatch):
+    assert watcher.changes(0) == []
+    desk.report_many("ab")
+    desk.remove("a")
+    failing, position = iter([Unavailable("away")]), Log.position
+
+    def fail_once(log):
+        for error in failing:
+            raise error
+        return position(log)
+
+    monkeypatch.setattr(Log, "position", fail_once)
+    with pytest.raises(Unavailable):
+        watcher.changes(10_000)
+    told = changes_until(watcher, lambda told: len(told) == 3)
+    assert states(told) == [("a", "running"), ("b", "running"), ("a", None)]
 
 
 def test_a_new_origin_whose_log_was_cut_is_listed(desk, watcher):
