@@ -17,11 +17,11 @@ from prometheus_client.registry import Collector
 
 from broker.doubts import Doubts
 from broker.errors import BrokerError, Damaged
-from broker.groups import group_json
 from broker.overview import Overview, overview
 from broker.web import gauges
 from broker.web.gauges import Gauges, Process
 from broker.web.hub import Hub
+from broker.web.pulse import groups_json
 
 #: A scrape waits so long for Redis, in seconds, and then tells what is known without it. (Prometheus waits 10.)
 LOOK_SECONDS_MAX = 2.0
@@ -99,7 +99,7 @@ class Meter(Collector):
         broker = self._hub.broker.broker
         found = overview(broker, self._hub.readers.records, doubts=self._doubts)
         try:
-            groups = [group_json(seen) for seen in broker.groups()]
+            groups = groups_json(broker)
         except Damaged as error:
             found.damaged.append(str(error))
             groups = []

@@ -9,10 +9,9 @@ from fastapi import FastAPI
 
 from broker.web import models
 from broker.web.answers import told
+from broker.web.auth import needs_no_token
 
 _OPERATIONS = ("get", "post", "put", "patch", "delete")
-#: What needs no token.
-_OPEN = frozenset({"/livez", "/readyz", "/version", "/login"})
 _READING = ("get",)
 
 
@@ -40,7 +39,7 @@ def _made(document: dict[str, Any]) -> dict[str, Any]:
         answers.pop("422", None)
         for status, answer in told(*_guarded(path, method, operation)).items():
             answers.setdefault(str(status), answer)
-        if path not in _OPEN:
+        if not needs_no_token(path):
             operation["security"] = [{"token": []}, {}]
         operation["responses"] = dict(sorted(answers.items()))
     return document
@@ -56,7 +55,7 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, 
 def _guarded(path: str, method: str, operation: dict[str, Any]) -> set[int]:
     """What may be answered before the route is asked: by its headers, and by who else is here."""
     found = {400, 421, 503}
-    if path not in _OPEN or method not in _READING:
+    if not needs_no_token(path) or method not in _READING:
         found.add(401)
     if method not in _READING:
         found |= {403, 415}
