@@ -38,7 +38,8 @@ async def report_events(request: Request, hub: TheHub) -> Response:
     """Tell what happened to jobs that run elsewhere: one event, or an array of up to 1,000, answered in order.
 
     Our own JSON and the JSON-RPC frames of other programs are taken alike. One event, or up to 100 of one origin
-    without a broad removal, are taken whole or not at all. Sent again, a numbered event is never taken twice.
+    (a removal counts for two; a broad one goes alone), are taken whole or not at all. Sent again, a numbered event is
+    never taken twice.
     """
     body = await read_body(request)
     events, is_array = await hub.read(partial(read, body, hub.broker.config.node), len(body))
