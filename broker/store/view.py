@@ -54,8 +54,9 @@ class View:
     def apply(self, events: Sequence[Event]) -> list[Answer]:
         """Decide events of one origin, in order, and give an answer for each.
 
-        At most 100 are one atomic step, of which a removal counts for two; a longer list is several. A repeat of the whole call applies nothing twice
-        where the events carry an event_id or a number. Raises Unavailable (nothing was lost; send it again), Damaged.
+        At most 100 are one atomic step, of which a removal counts for two; a longer list is several. A repeat of the
+        whole call applies nothing twice where the events carry an event_id or a number. Raises Unavailable (nothing
+        was lost; send it again), Damaged.
         """
         return [answer for answers in self.steps(events) for answer in answers]
 
