@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,8 +27,9 @@ ANNOUNCER_SECONDS = 1.0
 SWEEPER_SECONDS = 0.25
 #: How long the auditor rests between two pieces: nothing is urgent, and the others share its process.
 AUDITOR_SECONDS = 0.05
-#: How long a role may take to end its last step; what Redis still owes it then is given up.
-END_SECONDS_MAX = 15.0
+#: How long the roles may take to end their last steps and to give up their leads, in seconds: a call that Redis does
+#: not answer takes nine. What it still owes them then is given up.
+END_SECONDS_MAX = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,8 @@ def run_roles(
 ) -> None:
     """Run every role, each on a thread of its own, until `stop` is set; then give up their leads.
 
-    `turns` is told of each turn of theirs.
-    Sets `stop` itself where a role ended for good, and raises: a broker that lost one must not look alive.
+    `turns` is told of each turn of theirs. Sets `stop` itself where a role ended for good, and raises: a broker that
+    lost one must not look alive.
     """
     ended: list[str] = []
 
@@ -101,18 +103,17 @@ def run_roles(
             if not stop.is_set():
                 ended.append(role.name)
                 stop.set()
+            role.close()  # here: of a Redis that hangs, all wait together, and not one after the other
 
     running = roles(store, budgets or Budgets(), bounds or Bounds(), trust_dir)
     threads = [
         threading.Thread(target=run, args=(role,), name=role.name, daemon=True) for role in running
     ]
-    with ExitStack() as ending:
-        for role in running:
-            ending.callback(role.close)
-        for thread in threads:
-            thread.start()
-        stop.wait()
-        for thread in threads:
-            thread.join(END_SECONDS_MAX)
+    for thread in threads:
+        thread.start()
+    stop.wait()
+    until = time.monotonic() + END_SECONDS_MAX
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
     if ended:
         raise RuntimeError(f"the {ended[0]} ended by itself")
