@@ -56,11 +56,10 @@ class Hub:
             return await self.broker.run(call)
 
 
-def hub_of(connection: HTTPConnection) -> Hub:
-    """The one of the server that was asked."""
+def _hub(connection: HTTPConnection) -> Hub:
     found: Hub = connection.app.state.hub
     return found
 
 
 #: What a route takes to reach it.
-TheHub = Annotated[Hub, Depends(hub_of)]
+TheHub = Annotated[Hub, Depends(_hub)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
@@ -14,9 +14,11 @@ from broker.rules.jsonl import load
 from broker.rules.key import ENGINE_BYTES_MAX, ID_BYTES_MAX, RUN_BYTES_MAX
 from broker.submission import ATTEMPTS, ATTEMPTS_MAX, NAME_BYTES_MAX, SECONDS_MAX
 from broker.web.body import BODY_BYTES_MAX, read_body
-from broker.web.hub import hub_of
 from broker.web.problems import Problem
 from broker.web.words import complaint, place
+
+if TYPE_CHECKING:
+    from broker.web.hub import Hub
 
 #: How many jobs one call may wish something for.
 KEYS_MAX = 1_000
@@ -126,7 +128,8 @@ async def read(request: Request, model: type[M], limit_bytes: int = BODY_BYTES_M
 
     Raises Problem (400 naming the field, 408, 413), and Malformed.
     """
-    raw, hub = await read_body(request, limit_bytes), hub_of(request)
+    hub: Hub = request.app.state.hub
+    raw = await read_body(request, limit_bytes)
     reading = partial(load, raw, "the body", limit_bytes)
     value = (await hub.read(reading, len(raw)))[0] if raw else {}
     try:
