@@ -92,6 +92,12 @@ def judge_server(health: Health) -> Iterator[Finding]:
         yield Finding(WARNING, "redis", "it answers slowly: beats may come late")
     if health.role != "master":
         yield Finding(ERROR, "role", f"this server is a {health.role}: it takes no writes")
+    if health.denied:
+        yield Finding(
+            ERROR,
+            "permission",
+            f"Redis lets our user not write ({health.denied}): name one in REDIS_URL that may (ACL: ~* &* +@all)",
+        )
     if health.policy == "noeviction":
         yield Finding(OK, "policy", "maxmemory-policy is noeviction")
     else:
@@ -131,13 +137,13 @@ def judge_server(health: Health) -> Iterator[Finding]:
 def check_start(health: Health, *, allow_volatile: bool) -> list[str]:
     """What must be told of the server's settings before the roles start on it.
 
-    Raises Misconfigured, naming each setting that may lose jobs, unless `allow_volatile`.
+    Raises Misconfigured where our user may not write; also, unless `allow_volatile`, naming each setting that may
+    lose jobs.
     """
-    wrong = [
-        finding
-        for finding in judge_server(health)
-        if finding.topic in SETTINGS and finding.level != OK
-    ]
+    found = list(judge_server(health))
+    if denied := next((one.text for one in found if one.topic == "permission"), ""):
+        raise Misconfigured(denied)
+    wrong = [one for one in found if one.topic in SETTINGS and one.level != OK]
     lossy = [] if health.policy == "noeviction" else ["policy"]
     lossy += [] if health.aof else ["aof"]
     if lossy and not allow_volatile:

@@ -1,6 +1,6 @@
 """What the server says of itself that matters to us (version, persistence, eviction, memory, clock), and our way to it.
 
-It only reads. What of it is wrong is for `broker.checkup` to judge.
+It changes nothing. What of it is wrong is for `broker.checkup` to judge.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 import redis
+from redis.exceptions import NoPermissionError
 
 from broker.store.connection import redis_errors
 from broker.store.store import Store
@@ -35,6 +36,7 @@ class Health:
     fsync: str = (
         "unknown"  #: appendfsync: always, everysec or no; unknown where Redis does not tell us
     )
+    denied: str = ""  #: what Redis says where our user has no permission to write
 
 
 def read(store: Store) -> Health:
@@ -47,7 +49,9 @@ def read(store: Store) -> Health:
         with store.client.pipeline(transaction=False) as pipe:
             pipe.info()
             pipe.config_get("appendfsync")  # many a hosted one does not let us look
-            info, settings = pipe.execute(raise_on_error=False)
+            pipe.zadd(store.keys.nodes, {"": 0}, xx=True)  # no member is of that name
+            pipe.eval("return 0", 0)
+            info, settings, *writes = pipe.execute(raise_on_error=False)
         if isinstance(info, redis.RedisError):
             raise info
     host, login = way_to(store.client)
@@ -66,6 +70,7 @@ def read(store: Store) -> Health:
         host=host,
         login=login,
         fsync=_fsync(settings),
+        denied=next((str(said) for said in writes if isinstance(said, NoPermissionError)), ""),
     )
 
 

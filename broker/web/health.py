@@ -101,8 +101,7 @@ async def readyz(hub: TheHub, request: Request) -> Response | Checked:
     if isinstance(health, str):
         checks["redis"] = health
     else:
-        is_master = health.role == "master"
-        checks["redis"] = OK if is_master else f"is a {health.role}: it takes no writes"
+        checks["redis"] = _writes(health)
     checks["list"] = _list(hub)
     return _answer(checks, "not_ready")
 
@@ -120,6 +119,12 @@ async def versions(request: Request) -> Version:
         redis=redis,
         login=not request.app.state.gate.is_open,
     )
+
+
+def _writes(health: Health) -> str:
+    if health.role != "master":
+        return f"is a {health.role}: it takes no writes"
+    return f"our user may not write: {health.denied}" if health.denied else OK
 
 
 def _list(hub: Hub) -> str:

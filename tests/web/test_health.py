@@ -18,6 +18,7 @@ from broker.store.server import PrivateRedis
 from broker.web import health
 from tests.system.command import until
 from tests.web.asking import Answer, ask, served
+from tests.web.test_serve_command import restricted
 
 
 @contextmanager
@@ -126,6 +127,18 @@ def test_a_redis_that_is_frozen_killed_and_back_decides_readiness_and_not_life(
         server.start()
         until(lambda: ask(url, "/readyz").status == 200)
         assert ask(url, "/livez").status == 200
+
+
+def test_a_server_whose_redis_user_may_not_write_is_not_ready(
+    server: PrivateRedis, namespace: str
+) -> None:
+    redis = restricted(server)
+    with served(redis, namespace) as url:
+        until(lambda: ask(url, "/readyz").status == 200)
+        restricted(server, "-@write")
+        assert "our user may not write: " in wrong(ask(url, "/readyz"))["redis"]
+        restricted(server)
+        until(lambda: ask(url, "/readyz").status == 200)
 
 
 def test_from_the_order_to_end_on_nobody_is_sent_here(serve: Callable[..., str]) -> None:

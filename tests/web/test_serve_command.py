@@ -14,6 +14,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import redis
 
 from broker import Misconfigured
 from broker import settings as settings_of
@@ -234,3 +235,24 @@ def test_up_refuses_a_port_that_is_taken_before_anything_runs(machine: Machine) 
     assert (code, len(said.strip().splitlines())) == (1, 1)
     assert f"setting listen: cannot listen at {listen}: " in said
     assert not (machine.data / "up.json").exists()
+
+
+@pytest.mark.parametrize("denied", ["-@write", "-eval"])
+def test_a_redis_user_who_may_not_write_is_refused_at_the_start(
+    machine: Machine, server: PrivateRedis, denied: str
+) -> None:
+    machine.here["REDIS_URL"] = restricted(server, denied)
+    line = refused(machine)
+    assert line.startswith("broker: Redis lets our user not write (")
+    assert "permission" in line
+    assert "REDIS_URL" in line
+    assert "word" not in line  # the password
+
+
+def restricted(server: PrivateRedis, *rules: str) -> str:
+    """The url of a user who lacks some permission."""
+    with redis.Redis(port=server.port) as admin:
+        admin.execute_command(
+            "ACL", "SETUSER", "watcher", "reset", "on", ">password", "~*", "&*", "+@all", *rules
+        )
+    return f"redis://watcher:password@127.0.0.1:{server.port}"
