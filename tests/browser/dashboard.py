@@ -49,7 +49,8 @@ class Dashboard:
         until(lambda: self.state(key) == state, seconds)
 
     def choose(self, keys: Iterable[Key | str]) -> None:
-        """Tick the boxes of these rows."""
+        """Tick the boxes of these rows, once the list is one to choose from."""
+        self.await_live()
         for key in keys:
             self.row(key).locator("input[type=checkbox]").click()
 

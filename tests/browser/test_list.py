@@ -17,6 +17,19 @@ FAILED_LOAD = "Failed to load resource"
 LIST = "**/v1/jobs?limit=*"
 
 
+#: Of each frame from the first one that is live: how many jobs the list tells, and what the counts by state add up to.
+_COUNTED = """() => {
+    window.counted = [];
+    const look = () => {
+        if (document.documentElement.dataset.live === "yes") window.counted.push([
+            Number.parseInt(document.querySelector("#jobs-count").textContent),
+            [...document.querySelectorAll(".chip-count")].reduce((sum, one) => sum + Number(one.textContent), 0)]);
+        requestAnimationFrame(look);
+    };
+    requestAnimationFrame(look);
+}"""
+
+
 def report(broker: Broker, id: str, state: str = "running", **fields: object) -> str:
     event = reported(id, state, node="atlas", **fields)
     assert broker.report(event).ok
@@ -92,6 +105,66 @@ class TestWhileTheListIsFetched:
         fetching.list.release()
         fetching.await_live()
         assert fetching.state(fetching.key) == "queued"
+
+
+class TestWhatHasNotArrived:
+    """A list of which only a part is here is not one to choose all of."""
+
+    def refuses_to_choose(self, dashboard, key: Key | str) -> None:
+        chosen = dashboard.page.locator("#chosen-count")
+        expect(dashboard.page.locator("#jobs-note")).to_contain_text("Listing the jobs")
+        expect(dashboard.page.locator("#choose-wait")).to_contain_text("list is whole")
+        expect(dashboard.page.locator("#choose-all")).to_have_count(0)
+        for press in "axc":
+            dashboard.page.keyboard.press(press)
+        dashboard.row(key).locator("input[type=checkbox]").click()
+        dashboard.toast("not whole").first.wait_for()
+        expect(chosen).to_have_count(0)
+        expect(dashboard.page.locator("dialog")).to_have_count(0)
+        expect(dashboard.row(key).locator("input[type=checkbox]")).not_to_be_checked()
+
+    def test_is_not_chosen_from_while_all_jobs_are_listed(self, fetching, broker):
+        told = broker.submit("echo", id="told").key
+        fetching.row(told).wait_for()
+        self.refuses_to_choose(fetching, told)
+        fetching.list.release()
+        fetching.await_live()
+        fetching.page.keyboard.press("a")
+        expect(fetching.page.locator("#chosen-count")).to_have_text("2 chosen")
+        expect(fetching.page.locator("#jobs-note")).to_be_hidden()
+
+    def test_is_not_chosen_from_while_those_of_a_filter_are_listed(self, open_dashboard, broker):
+        key = broker.submit("echo", id="7").key
+        dashboard = open_dashboard("/login")
+        filtered: list[Route] = []
+
+        def take(route: Route) -> None:
+            if "state=" in route.request.url:
+                return filtered.append(route)
+            answer = route.fetch()
+            route.fulfill(response=answer, headers=answer.headers | {"total-count": "30000"})
+
+        dashboard.page.route(LIST, take)
+        dashboard.open("/jobs?state=queued")
+        until(lambda: dashboard.page.wait_for_timeout(10) or filtered)
+        dashboard.row(key).wait_for()
+        self.refuses_to_choose(dashboard, key)
+        filtered.pop().continue_()
+        dashboard.page.locator("#choose-all").click()
+        expect(dashboard.page.locator("#chosen-count")).to_have_text("1 chosen")
+
+    def test_counts_come_with_the_list_and_move_with_it(self, fetching, broker):
+        """In each frame that shows a list, the counts by state are those of that list."""
+        fetching.page.evaluate(_COUNTED)
+        fetching.list.release()
+        fetching.await_live()
+        for n in range(20):
+            report(broker, f"more-{n}", "queued" if n % 2 else "failed")
+        fetching.row("desk/ollama//more-19").wait_for()
+        fetching.page.wait_for_timeout(200)
+        frames = fetching.page.evaluate("window.counted")
+        assert len(frames) > 5
+        assert [one for one in frames if one[0] != one[1]] == []
 
 
 class TestChanges:

@@ -3,12 +3,12 @@
 import { SORTS } from "./columns.js";
 import { terms } from "./dialog.js";
 import { attribute, fill, h, text } from "./dom.js";
-import { believed, count } from "./format.js";
-import { fitter, SEARCH_HELP, STATES } from "./query.js";
+import { count } from "./format.js";
+import { SEARCH_HELP, STATES } from "./query.js";
 
 const PARTS = [["engine", "Engine"], ["node", "Node"], ["origin", "Origin"]];
 
-/** `changed(part of a query, isTyping)` is told what was chosen. Gives {element, show(query), count(model)}. */
+/** `changed(part of a query, isTyping)` is told what was chosen. Gives {element, show(query), count(counts), offer(jobs)}. */
 export function filters(changed) {
   let query = null;
   const states = STATES.map((state) => {
@@ -46,18 +46,14 @@ export function filters(changed) {
       order.value = query.sort;
       clear.hidden = !(query.states.length || query.engine || query.node || query.origin || query.q);
     },
-    /** How many there are of each state among those that fit otherwise, and what engines, nodes, origins there are. */
-    count(model) {
-      const fits = fitter(query, true);
-      const counts = new Map();
+    /** How many there are of each state among those that fit otherwise; null: not known yet. */
+    count(counts) {
+      for (const { state, figure } of states) text(figure, counts === null ? "" : count(counts.get(state) ?? 0));
+    },
+    /** What engines, nodes and origins there are to choose from. */
+    offer(jobs) {
       const known = { engine: new Set(), node: new Set(), origin: new Set() };
-      for (const record of model.jobs.values()) {
-        for (const [part] of PARTS) if (record[part]) known[part].add(record[part]);
-        if (!fits(record, model.doubt.has(record.key))) continue;
-        const state = believed(record);
-        counts.set(state, (counts.get(state) ?? 0) + 1);
-      }
-      for (const { state, figure } of states) text(figure, model.listedAt === null ? "" : count(counts.get(state) ?? 0));
+      for (const record of jobs.values()) for (const [part] of PARTS) if (record[part]) known[part].add(record[part]);
       for (const choice of choices) offer(choice, [...known[choice.part]].sort(), query[choice.part]);
     },
   };

@@ -7,7 +7,7 @@ import { count, counted, jobPath } from "./format.js";
 import { filters } from "./filters.js";
 import { Grid } from "./grid.js";
 import { comparer, fitter, movesByItself, pathOf, readQuery } from "./query.js";
-import { Rows } from "./rows.js";
+import { Rows, Tally } from "./rows.js";
 import { possible, wish } from "./wish.js";
 
 const COUNT_MS = 400;
@@ -18,6 +18,7 @@ const left = new Map();
 export function mount(root, { model, navigate }) {
   let query = readQuery(location.search);
   let rows = new Rows(fitter(query), comparer(query.sort));
+  let tally = new Tally(fitter(query, true));
   const chosen = new Set();
   const asks = { doubt: (key) => model.doubt.has(key), chosen: (key) => chosen.has(key) };
   const read = (key) => model.jobs.get(key);
@@ -33,7 +34,7 @@ export function mount(root, { model, navigate }) {
   });
   const bar = filters((part, isTyping) => go(part, isTyping));
   const total = h("span", { id: "jobs-count", class: "figure" });
-  const note = h("p", { class: "note", hidden: true });
+  const note = h("p", { class: "note", id: "jobs-note", hidden: true });
   const bulk = h("div", { class: "bulk", role: "group", "aria-label": "Chosen jobs" });
   const none = h("div", { class: "empty", hidden: true });
   root.append(
@@ -49,6 +50,7 @@ export function mount(root, { model, navigate }) {
     keep();
     query = readQuery(location.search);
     rows = new Rows(fitter(query), comparer(query.sort));
+    tally = new Tally(fitter(query, true));
     grid.scroller.scrollTop = 0;
     bar.show(query);
     grid.mark(query.sort.replace(/^-/, "") || "created", query.sort.startsWith("-"));
@@ -59,41 +61,53 @@ export function mount(root, { model, navigate }) {
 
   /** Where not every job is held, those that the address names are asked for. Null: not yet, or nothing narrows it down. */
   let reached = null;
+  let reaching = null; // the newest asking that is on its way
   async function reach() {
-    const asked = query;
-    reached = null;
+    const asked = {};
+    reached = reaching = null;
     if (model.listedAt === null || model.whole || !(query.states.length || query.engine || query.node || query.origin)) return;
+    reaching = asked;
+    shown();
     try {
       const found = await model.reach(query);
-      if (asked === query) reached = found;
+      if (asked === reaching) reached = found;
     } catch (failed) {
       toast(failed.message, { bad: true });
     }
+    if (asked !== reaching) return;
+    reaching = null;
     shown();
   }
+
+  /** Whether all that fits is here, as far as it is looked at: until then only those are held that changed meanwhile. */
+  const arrived = () => model.listedAt !== null && reaching === null;
 
   /** Build the list anew. */
   function relist() {
     rows.reset(model.jobs, model.doubt);
+    tally.reset(model.jobs, model.doubt);
     for (const key of chosen) if (!model.jobs.has(key)) chosen.delete(key);
     shown(true);
   }
 
   function shown(anew = false) {
     grid.show(rows.keys, read, anew);
+    bar.count(arrived() ? tally.counts : null);
     const number = rows.keys.length;
     const all = model.whole ? model.jobs.size : Math.max(model.total, model.jobs.size);
-    text(total, model.listedAt === null ? "" : number === all ? counted(number, "job") : `${count(number)} of ${counted(all, "job")}`);
-    note.hidden = model.listedAt === null || model.whole || (reached !== null && reached <= model.most);
-    if (!note.hidden) text(note, `Only the newest ${count(model.most)} of about ${counted(reached ?? model.total, "job")} are looked at: a state, an engine, a node or an origin narrows it down.`);
+    text(total, !arrived() ? "" : number === all ? counted(number, "job") : `${count(number)} of ${counted(all, "job")}`);
+    const part = !arrived() && number > 0;
+    note.hidden = !part && (!arrived() || model.whole || (reached !== null && reached <= model.most));
+    if (part) text(note, model.listedAt === null && model.listTrouble ? "The jobs could not be listed: shown is only what changed since." : "Listing the jobs: shown is only a part of them.");
+    else if (!note.hidden) text(note, `Only the newest ${count(model.most)} of about ${counted(reached ?? model.total, "job")} are looked at: a state, an engine, a node or an origin narrows it down.`);
     none.hidden = number > 0;
     if (!none.hidden) empty();
     offer();
   }
 
   function empty() {
-    const unlisted = model.listedAt === null;
-    const said = unlisted ? (model.listTrouble ? "The jobs could not be listed" : "Listing the jobs") : model.jobs.size ? "No job fits" : "No jobs yet";
+    const unlisted = !arrived();
+    const said = unlisted ? (model.listedAt === null && model.listTrouble ? "The jobs could not be listed" : "Listing the jobs") : model.jobs.size ? "No job fits" : "No jobs yet";
     if (none.firstChild?.textContent === said) return;
     const hint = unlisted ? null : model.jobs.size
       ? h("button", { type: "button", onclick: () => go({ states: [], engine: "", node: "", origin: "", q: "" }) }, "Show all")
@@ -104,15 +118,22 @@ export function mount(root, { model, navigate }) {
   /** What can be done with those that are chosen. */
   function offer() {
     const found = [...chosen].map(read).filter(Boolean);
-    const said = JSON.stringify([found.length, possible(found), rows.keys.length > 0]);
+    const said = JSON.stringify([found.length, possible(found), rows.keys.length > 0, found.length < rows.keys.length, arrived()]);
     if (bulk.dataset.said === said) return;
     bulk.dataset.said = said;
     const all = h("button", { type: "button", class: "quiet", id: "choose-all", onclick: () => chooseAll() }, "Choose all that fit");
+    if (!arrived()) return void fill(bulk, rows.keys.length ? h("span", { id: "choose-wait", class: "dim" }, "To be chosen from once the list is whole") : null);
     if (!found.length) return void fill(bulk, rows.keys.length ? all : null);
     fill(bulk, h("span", { id: "chosen-count" }, `${count(found.length)} chosen`),
       possible(found).map(([name, verb]) => h("button", { type: "button", id: `bulk-${name}`, onclick: () => act(name) }, verb)),
       found.length < rows.keys.length ? all : null,
       h("button", { type: "button", class: "quiet", id: "choose-none", onclick: () => choose([]) }, "None"));
+  }
+
+  /** What is done to a list means all of it: nothing is chosen from a part. Says so where it is refused. */
+  function isWhole() {
+    if (!arrived()) toast("The list is not whole yet: nothing is chosen, and nothing is done.", { bad: true });
+    return arrived();
   }
 
   function choose(keys) {
@@ -121,10 +142,11 @@ export function mount(root, { model, navigate }) {
     grid.paint(true);
     offer();
   }
-  const chooseAll = () => choose(rows.keys);
+  const chooseAll = () => isWhole() && choose(rows.keys);
 
   let lastPicked = null;
   function pick(key, toHere) {
+    if (!isWhole()) return grid.paint(true);
     const [from, to] = [rows.keys.indexOf(lastPicked), rows.keys.indexOf(key)].sort((a, b) => a - b);
     if (toHere && from >= 0) for (const one of rows.keys.slice(from, to + 1)) chosen.add(one);
     else if (!chosen.delete(key)) chosen.add(key);
@@ -134,6 +156,7 @@ export function mount(root, { model, navigate }) {
   }
 
   async function act(name) {
+    if (!isWhole()) return;
     const keys = chosen.size ? [...chosen] : [grid.active];
     const found = keys.map(read).filter(Boolean);
     if (found.length && (await wish(name, found, model))) choose([]);
@@ -143,7 +166,7 @@ export function mount(root, { model, navigate }) {
   function recount() {
     clearTimeout(counting);
     counting = null;
-    bar.count(model);
+    bar.offer(model.jobs);
   }
 
   function update(changed) {
@@ -153,6 +176,7 @@ export function mount(root, { model, navigate }) {
       reach();
     } else if (changed.jobs) {
       rows.update(model.jobs, model.doubt, changed.keys);
+      tally.update(model.jobs, model.doubt, changed.keys);
       for (const key of changed.keys) if (!model.jobs.has(key)) chosen.delete(key);
       shown(changed.doubt || changed.tick);
     } else if (changed.tick && movesByItself(query)) relist();

@@ -85,7 +85,7 @@ export class Live {
     const asked = new URLSearchParams([["limit", LIST_MAX], ...states.map((state) => ["state", state])]);
     for (const [part, name] of Object.entries({ engine, node, origin })) if (name) asked.set(part, name);
     const { records, total } = await this.#fetch(`/v1/jobs?${asked}`);
-    this.frames.queue({ more: records });
+    await new Promise((taken) => this.frames.queue({ more: records, taken }));
     return total;
   }
 
@@ -135,6 +135,7 @@ export class Live {
       else this.#pulse(one.name, one.said, changed);
     }
     if (Object.keys(changed).length) this.#tell(changed);
+    for (const { taken } of work) taken?.();
   }
 
   #change(change, changed) {

@@ -1,4 +1,6 @@
-// The keys of a list in order, kept so while jobs change. Pure.
+// The keys of a list in order, and how many there are of each state, kept so while jobs change. Pure.
+
+import { believed } from "./format.js";
 
 /** `keys` is the order; `fits(record, doubted)` and `compare(a, b)` say which and how. */
 export class Rows {
@@ -44,5 +46,36 @@ export class Rows {
     }
     for (let at = from; at < low; at++) merged.push(kept[at]);
     return low;
+  }
+}
+
+/** How many of those that fit are of each state: `counts` is state -> number. */
+export class Tally {
+  constructor(fits) {
+    this.fits = fits;
+    this.reset(new Map(), new Set());
+  }
+
+  /** Count anew. */
+  reset(records, doubt) {
+    this.counts = new Map();
+    this.states = new Map(); // key -> as what it was counted
+    this.update(records, doubt, records.keys());
+  }
+
+  /** Bring it up to date with the jobs that changed. */
+  update(records, doubt, changed) {
+    for (const key of changed) {
+      const record = records.get(key);
+      this.#add(this.states.get(key), -1);
+      this.states.delete(key);
+      if (!record || !this.fits(record, doubt.has(key))) continue;
+      this.states.set(key, believed(record));
+      this.#add(believed(record), 1);
+    }
+  }
+
+  #add(state, number) {
+    if (state !== undefined) this.counts.set(state, (this.counts.get(state) ?? 0) + number);
   }
 }
