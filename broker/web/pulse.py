@@ -79,6 +79,7 @@ class Pulse:
         self._listeners: set[Listener] = set()
         self._task: asyncio.Task[None] | None = None
         self._number = 0
+        self._was_troubled = False
         self._groups_at = -GROUPS_SECONDS
         self._warned_at = -WARN_SECONDS
         #: By kind: a number that only grows, and the JSON.
@@ -118,7 +119,19 @@ class Pulse:
             except Exception as error:  # noqa: BLE001 - the others are to be told again once it is over
                 self._warn(error)
                 self._forget()
+            self._tell_trouble()
             await asyncio.sleep(max(PULSE_SECONDS / 10, began + PULSE_SECONDS - time.monotonic()))
+
+    def _tell_trouble(self) -> None:
+        """That the readers meet some, or no more, is in no change: the bell tells to look."""
+        is_troubled = self._readers.trouble is not None
+        if is_troubled is not self._was_troubled:
+            self._was_troubled = is_troubled
+            self._ring()
+
+    def _ring(self) -> None:
+        for listener in self._listeners:
+            listener.bell()
 
     def _forget(self) -> None:
         """Who comes now must not take for new what was seen before the trouble."""
@@ -143,8 +156,7 @@ class Pulse:
             if kind != DOUBT or self.newest.get(kind, (0, b""))[1] != text:
                 self._number += 1
                 self.newest[kind] = self._number, text
-        for listener in self._listeners:
-            listener.bell()
+        self._ring()
 
     def _read(self, wants_state: bool, wants_groups: bool) -> dict[str, bytes]:
         broker, records = self._broker.broker, self._readers.records

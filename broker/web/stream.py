@@ -108,6 +108,7 @@ async def events(
     reader, why = _open(readers, wanted, bell, after)
     listener = pulse.join(news.set, wants_state=wants_state)
     position = reader.position.encode()
+    is_troubled = False
     try:
         yield b"retry: %d\n" % RETRY_MS + _event("ready", b"{}", position)
         if why:
@@ -127,6 +128,9 @@ async def events(
                 yield piece
             for kind, text in listener.take():
                 yield _event(kind, text)
+            if is_troubled is not ((trouble := readers.trouble) is not None):
+                is_troubled = not is_troubled
+                yield _event("trouble", dump({"why": None if trouble is None else str(trouble)}))
             if not await _came(news):
                 # With the position: who asks for little must not fall out of what is kept for those who come back.
                 yield b": still here\nid: %b\n\n" % reader.position.encode()

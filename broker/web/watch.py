@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query
 
+from broker.errors import Unavailable
 from broker.web.answers import told
 from broker.web.hub import TheHub
 from broker.web.stream import MEDIA_TYPE, EventStream, events
@@ -14,7 +15,8 @@ from broker.web.wanted import AskedChanges
 router = APIRouter(tags=["watch"])
 
 _STREAM = {
-    "description": "Events: `ready`, `change`, `doubt`, `gone`; with `pulse` also `overview`, `nodes`, `groups`.",
+    "description": "Events: `ready`, `change`, `doubt`, `gone`, `trouble`; "
+    "with `pulse` also `overview`, `nodes`, `groups`.",
     "content": {MEDIA_TYPE: {"schema": {"type": "string"}}},
 }
 
@@ -33,7 +35,10 @@ async def watch(
     """Follow the jobs that fit, also into their removal or out of the filter.
 
     After `gone` something may have been missed: list again, and go on. Of what is told twice the higher `rev` counts.
+    After `trouble` with a `why` nothing more is known, until it comes with null: while Redis is away none is let in.
     """
+    if isinstance(trouble := hub.readers.trouble, Unavailable):
+        raise Unavailable(str(trouble))
     stream = events(
         hub.readers,
         hub.pulse,

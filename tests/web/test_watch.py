@@ -13,6 +13,8 @@ import pytest
 
 from broker import Broker
 from broker import settings as settings_of
+from broker.errors import Damaged
+from broker.readers import Readers
 from broker.rules.record import to_json
 from broker.store.server import PrivateRedis
 from broker.store.store import Store
@@ -273,13 +275,36 @@ def test_a_stream_outlives_a_redis_that_is_away(
         until(lambda: len(follower.held) == 1)
         server.stop()
         until(lambda: httpx.get(f"{url}/v1/jobs", trust_env=False).status_code == 503)
-        with Stream(url) as late:
-            assert late.events[0].kind == "ready"
+        server.start()
+        made = broker.submit("echo", 2, origin="desk")
+        until(lambda: str(made.key) in follower.held)
+        assert not follower.stream.ended.is_set()
+
+
+def test_a_stream_tells_when_redis_goes_away_and_when_it_is_back(
+    serve: Callable[..., str], server: PrivateRedis
+) -> None:
+    url = serve(redis=f"redis://127.0.0.1:{server.port}")
+    with Stream(url) as following, Stream(url, {"pulse": "true"}) as other:
+        following.wait("doubt")
+        for away in (1, 2):
+            server.stop()
+            for told in (following, other):
+                assert told.wait("trouble", 2 * away - 1)[-1]["why"].startswith("Redis ")
             server.start()
-            made = broker.submit("echo", 2, origin="desk")
-            until(lambda: str(made.key) in follower.held)
-            assert not follower.stream.ended.is_set()
-            until(lambda: str(made.key) in late.jobs())
+            for told in (following, other):
+                assert told.wait("trouble", 2 * away)[-1] == {"why": None}
+
+
+def test_a_stream_opens_on_a_log_that_cannot_be_read_and_tells_so(
+    url: str, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Stream(url):
+        monkeypatch.setattr(
+            Readers, "trouble", property(lambda _: Damaged("a log of a wrong type"))
+        )
+        with Stream(url) as late:
+            assert late.wait("trouble") == [{"why": "a log of a wrong type"}]
 
 
 def test_who_comes_while_redis_is_away_is_told_no_state_from_before(
@@ -288,17 +313,19 @@ def test_who_comes_while_redis_is_away_is_told_no_state_from_before(
     monkeypatch.setattr(stream, "HEARTBEAT_SECONDS", 0.1)
     url = serve(redis=f"redis://127.0.0.1:{server.port}")
 
-    def told_at_once() -> set[str]:
-        """What is known comes before the first silence is broken."""
+    def told_at_once() -> set[str] | int:
+        """What is known comes before the first silence is broken; else the status."""
         with Stream(url, {"pulse": "true"}) as late:
-            until(lambda: any(not event.kind for event in late.events))
-            return {event.kind for event in late.events} - {""}
+            until(lambda: any(not event.kind for event in late.events) or late.ended.is_set())
+            return {event.kind for event in late.events} - {""} or late.status
 
     with Stream(url, {"pulse": "true"}) as early:
         early.wait("groups")
         assert told_at_once() == {"ready", "doubt", "overview", "nodes", "groups"}
         server.stop()
-        until(lambda: told_at_once() == {"ready"})
+        until(lambda: told_at_once() == 503)
+        with httpx.Client(base_url=url, trust_env=False) as http:
+            assert rule_of(http.get("/v1/watch"), 503) == "unavailable"
         known = len(early.of("groups"))
         server.start()
         until(lambda: len(early.of("groups")) > known)
