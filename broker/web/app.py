@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.metadata import version
+from typing import Any
 
 from fastapi import FastAPI
 
@@ -41,3 +43,14 @@ def create_app(hub: Hub, gate: Gate | None = None) -> FastAPI:
     add_openapi(app)
     app.add_middleware(KeyPaths)
     return app
+
+
+def methods_of(app: FastAPI) -> frozenset[str]:
+    """Every method that some route takes."""
+    return frozenset(_methods(app.router))
+
+
+def _methods(router: Any) -> Iterator[str]:
+    for route in router.routes:
+        inner = getattr(route, "original_router", None)  # a router that was included
+        yield from _methods(inner) if inner is not None else route.methods

@@ -47,6 +47,7 @@ ALWAYS: Headers = [
 class Guard:
     """Lets through to `app` who may pass, and answers the others with a problem document.
 
+    `takes` tells whether any route takes this method: of another it need not be JSON to be told that none does.
     `is_full` tells that more clients are here than are served; `is_draining`, that the process ends.
     """
 
@@ -56,12 +57,14 @@ class Guard:
         door: Door,
         gate: Gate,
         *,
+        takes: Callable[[str], bool] = lambda _: True,
         is_full: Callable[[], bool] = lambda: False,
         is_draining: Callable[[], bool] = lambda: False,
     ) -> None:
         self._app = app
         self._door = door
         self._gate = gate
+        self._takes = takes
         self._is_full = is_full
         self._is_draining = is_draining
 
@@ -92,7 +95,7 @@ class Guard:
         if method not in SAFE_METHODS and (path != INGRESS or method == "POST"):
             if refused := _foreign(headers, path, host, scope["scheme"]):
                 return refused
-            if not _is_json(_only(headers, b"content-type")):
+            if self._takes(method) and not _is_json(_only(headers, b"content-type")):
                 return problem(415, "not_json", "Content-Type must be application/json")
         if refused := await self._stranger(scope):
             return refused

@@ -17,7 +17,7 @@ from broker.async_client import AsyncBroker
 from broker.client import Broker
 from broker.config import Settings
 from broker.errors import Misconfigured
-from broker.web.app import create_app
+from broker.web.app import create_app, methods_of
 from broker.web.auth import Gate
 from broker.web.body import Drain
 from broker.web.guard import Guard
@@ -76,10 +76,12 @@ class _Server:
         listener: socket.socket,
         died: Callable[[], object],
     ) -> None:
+        app = create_app(hub, gate)
         guard = Guard(
-            create_app(hub, gate),
+            app,
             door,
             gate,
+            takes=methods_of(app).__contains__,
             is_full=lambda: len(self._uvicorn.server_state.connections) > CLIENTS_MAX,
             is_draining=hub.draining.is_set,
         )

@@ -320,6 +320,18 @@ def test_whatever_is_no_post_is_told_so_at_the_ingress(url: str) -> None:
         assert answer.headers["allow"] == "OPTIONS, POST"
 
 
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE", "TRACE", "BREW"])
+def test_a_method_that_no_route_takes_is_told_so(url: str, locked: str, method: str) -> None:
+    for path in PATHS:
+        answer = ask(url, path, method=method)
+        assert answer.refusal == (405, "method_not_allowed"), path
+        assert answer.headers["allow"] == ask(url, path, method="OPTIONS").headers["allow"]
+    assert ask(url, "/nowhere", method=method).refusal[0] == 404
+    assert ask(url, "/v1/jobs", method=method, host="evil.example").refusal == WRONG_HOST
+    assert ask(url, "/v1/jobs", EVIL, method=method).refusal == FOREIGN
+    assert ask(locked, "/v1/jobs", method=method).refusal == STRANGER
+
+
 @pytest.mark.parametrize(
     "headers,status",
     [
