@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from broker import Broker, Key
 from tests.system.command import held, reported, until
@@ -89,6 +89,41 @@ class TestMany:
             dashboard.until_state(key, "cancelled")
         assert dashboard.state(keys[3]) == "queued"
 
+    def cancel(self, dashboard, broker) -> None:
+        """Two that wait and one that runs; asked for, not yet answered."""
+        keys = [broker.submit("echo", id=str(n)).key for n in range(3)]
+        held(broker, keys[0])
+        dashboard.row(keys[0]).locator("[data-state^=running]").wait_for()
+        until(lambda: len(dashboard.painted()) == 3)
+        dashboard.choose(keys)
+        dashboard.page.locator("#bulk-cancel").click()
+        dashboard.page.locator("#preview-count").wait_for()
+
+    def test_are_told_by_what_became_of_them(self, dashboard, broker):
+        self.cancel(dashboard, broker)
+        dashboard.confirm()
+        told = dashboard.toast("2 cancelled")
+        expect(told).to_contain_text("1 asked to stop")
+
+    def test_are_told_no_more_of_than_the_answers_say_where_no_change_was_heard(
+        self, dashboard, broker
+    ):
+        self.cancel(dashboard, broker)
+        dashboard.page.evaluate("window.requestAnimationFrame = () => 0")  # none is taken in
+        dashboard.confirm()
+        dashboard.toast("3 cancelled or asked to stop").wait_for()
+
+    def test_are_told_to_be_under_way_until_there_is_an_answer(self, dashboard, broker):
+        waiting: list[Route] = []
+        dashboard.page.route("**/v1/jobs/cancel", lambda route: waiting.append(route))  # noqa: PLW0108 - playwright marks it
+        self.cancel(dashboard, broker)
+        dashboard.confirm()
+        dashboard.toast("Cancelling 3 jobs").wait_for()
+        until(lambda: dashboard.page.wait_for_timeout(10) or waiting)
+        waiting.pop().continue_()
+        dashboard.toast("2 cancelled").wait_for()
+        expect(dashboard.toast("Cancelling")).to_have_count(0)
+
     def test_that_fit_the_filter_are_chosen_at_once(self, open_dashboard, broker):
         for n in range(30):
             broker.report(reported(str(n), "failed" if n % 2 else "completed"))
@@ -111,6 +146,8 @@ def test_retry_hands_it_in_again(dashboard, broker, queued):
     [again] = [one for one in broker.jobs() if one.key != queued]
     assert again.record.retry_of == str(queued)
     assert dashboard.state(again.key) == "queued"
+    dashboard.page.locator("#toasts a").click()
+    expect(dashboard.page.locator(".job-key")).to_have_text(str(again.key))
 
 
 def test_remove_takes_it_off_the_list(dashboard, broker, queued):

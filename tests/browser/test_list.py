@@ -140,9 +140,10 @@ class TestWhatHasNotArrived:
 
         def take(route: Route) -> None:
             if "state=" in route.request.url:
-                return filtered.append(route)
-            answer = route.fetch()
-            route.fulfill(response=answer, headers=answer.headers | {"total-count": "30000"})
+                filtered.append(route)
+            else:
+                answer = route.fetch()
+                route.fulfill(response=answer, headers=answer.headers | {"total-count": "30000"})
 
         dashboard.page.route(LIST, take)
         dashboard.open("/jobs?state=queued")

@@ -3,15 +3,18 @@
 import { jobRoute, post } from "./api.js";
 import { ask, toast } from "./dialog.js";
 import { h, text } from "./dom.js";
-import { count, counted, hasEnded, visible } from "./format.js";
+import { count, counted, hasEnded, jobPath, visible } from "./format.js";
+import { compareRevs } from "./model.js";
 import { countStates } from "./query.js";
 
 const CHUNK = 500;
 const SHOWN = 5;
+const CAUGHT_UP_MS = 2_000; // so long the stream may take to tell what the answers came to
+const LOOK_MS = 50;
 
 /** What a rule means to who asked: the command line's words. */
 const SAID = {
-  desired: "asked to stop",
+  desired: "cancelled or asked to stop",
   no_change: "asked before",
   removed: "removed",
   remove_requested: "asked to stop; removed when ended",
@@ -28,9 +31,9 @@ const SAID = {
 const named = (rule) => (SAID[rule] ? `${SAID[rule]} (${rule})` : rule);
 
 const VERBS = {
-  cancel: { verb: "Cancel", danger: true, fits: (record) => !hasEnded(record), left: "ended already" },
-  retry: { verb: "Retry", danger: false, fits: (record) => record.kind === "submitted" && hasEnded(record), left: "not ended, or not ours to run" },
-  remove: { verb: "Remove", danger: true, fits: () => true, left: "" },
+  cancel: { verb: "Cancel", doing: "Cancelling", danger: true, fits: (record) => !hasEnded(record), left: "ended already" },
+  retry: { verb: "Retry", doing: "Retrying", danger: false, fits: (record) => record.kind === "submitted" && hasEnded(record), left: "not ended, or not ours to run" },
+  remove: { verb: "Remove", doing: "Removing", danger: true, fits: () => true, left: "" },
 };
 
 /** What may be wished for these records: [name, label]. */
@@ -95,24 +98,26 @@ function preview(name, records, { model, leftOut, left, again }) {
 async function say(name, records, force, model) {
   const body = force ? { force } : {};
   const outcomes = [];
-  const progress = records.length > CHUNK ? progressOf(name, records.length) : null;
+  const progress = progressOf(name, records);
   try {
     if (records.length === 1) outcomes.push(await one(name, records[0].key, body));
     else {
-      for (let at = 0; at < records.length && !progress?.stopped; at += CHUNK) {
+      for (let at = 0; at < records.length && !progress.stopped; at += CHUNK) {
         const keys = records.slice(at, at + CHUNK).map((record) => record.key);
         outcomes.push(...(await post(`/v1/jobs/${name}`, { keys, ...body })));
-        progress?.at(outcomes.length);
+        progress.at(outcomes.length);
       }
     }
+    await caughtUp(outcomes, model);
     const refused = outcomes.some(({ outcome }) => outcome !== "applied" && outcome !== "duplicate");
     const stopped = outcomes.length < records.length ? `Stopped after ${count(outcomes.length)} of ${count(records.length)}: ` : "";
-    toast(stopped + summary(outcomes, model), { bad: refused });
+    const made = outcomes.length === 1 ? outcomes[0].new_key : "";
+    toast([stopped + summary(outcomes, model), made ? [": ", h("a", { href: jobPath(made) }, visible(made))] : null], { bad: refused });
   } catch (failed) {
     const done = outcomes.length ? ` Before that: ${summary(outcomes, model)}.` : "";
     toast(`${failed.message}.${done}`, { bad: true });
   } finally {
-    progress?.close();
+    progress.close();
   }
   return outcomes;
 }
@@ -127,29 +132,50 @@ async function one(name, key, body) {
   }
 }
 
+/** What the answer to a wish alone does not say: whether the job ended by it. The stream does, once it has come to the answer's rev. */
+function told({ key, rule, rev }, model) {
+  const record = model.jobs.get(key);
+  return rule !== "desired" || !record || compareRevs(record.rev, rev) >= 0;
+}
+
+/** Wait for the stream to tell what these came to, but not for long. */
+async function caughtUp(outcomes, model) {
+  const until = Date.now() + CAUGHT_UP_MS;
+  while (Date.now() < until && !outcomes.every((outcome) => told(outcome, model))) await new Promise((go) => setTimeout(go, LOOK_MS));
+}
+
+/** What became of one, as far as that is known. */
+function became(outcome, model) {
+  const { key, rule } = outcome;
+  const record = model.jobs.get(key);
+  if (rule !== "desired" || !record || !told(outcome, model)) return SAID[rule] ?? rule;
+  return record.state === "cancelled" && hasEnded(record) ? "cancelled" : "asked to stop";
+}
+
 function summary(outcomes, model) {
   const counts = new Map();
-  for (const { key, outcome, rule } of outcomes) {
-    const ok = outcome === "applied" || outcome === "duplicate";
-    const record = model.jobs.get(key);
-    const ended = rule === "desired" && (!record || hasEnded(record));
-    const what = ok ? (ended ? "cancelled" : (SAID[rule] ?? rule)) : `${outcome}: ${named(rule)}`;
+  for (const one of outcomes) {
+    const ok = one.outcome === "applied" || one.outcome === "duplicate";
+    const what = ok ? became(one, model) : `${one.outcome}: ${named(one.rule)}`;
     counts.set(what, (counts.get(what) ?? 0) + 1);
   }
   if (outcomes.length === 1) return `${visible(outcomes[0].key)}: ${[...counts.keys()][0]}`;
   return [...counts].map(([what, number]) => `${count(number)} ${what}`).join("; ");
 }
 
-function progressOf(name, total) {
+/** Says at once what is under way, until `close`; of many also how far it is, and they can be stopped. */
+function progressOf(name, records) {
+  const total = records.length;
+  const what = total === 1 ? visible(records[0].key) : counted(total, "job");
   const bar = h("progress", { max: total, value: 0, "aria-label": name });
   const line = h("span", null, "");
   const stop = h("button", { type: "button", onclick: () => (made.stopped = true) }, "Stop");
-  const element = h("div", { class: "toast" }, h("span", null, `${VERBS[name].verb} `, line), bar, stop);
+  const element = h("div", { class: "toast" }, h("span", null, `${VERBS[name].doing} ${what}... `, line), total > CHUNK ? [bar, stop] : null);
   const made = {
     stopped: false,
     at(done) {
       bar.value = done;
-      text(line, `${count(done)} of ${count(total)}`);
+      if (total > CHUNK) text(line, `${count(done)} of ${count(total)}`);
     },
     close: () => element.remove(),
   };
