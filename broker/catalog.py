@@ -6,6 +6,7 @@ It writes nothing, and never answers from a cache: each call reads the records a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from typing import Any, Self
 
 from broker.config import Settings, settings
@@ -69,22 +70,30 @@ class Catalog:
         self.store.close()
 
     def find(self, text: str) -> Key:
-        """The job that `text` names: a whole key, or any unambiguous suffix of one (`7`, `ollama/7`, `ollama//7`).
+        """The job that `text` names: a whole key, any unambiguous suffix of one (`7`, `ollama/7`, `ollama//7`), or an
+        id as it is, where that is no whole key.
 
         Raises NotFound where none fits, Invalid naming some where several do.
         """
-        parts = text.split("/")
-        if len(parts) == 4:
-            return Key.parse(text)
-        if len(parts) > 4 or not parts[-1]:
-            raise Invalid(
-                f"{text!r} is not a key of the form origin/engine/run/id, nor the end of one"
-            )
-        id = check_part("id", decode(parts[-1]), ID_BYTES_MAX)
-        shared = (key for origin in self.view.origins() for key in self.view.shared(origin, id))
-        found = [key for key in shared if key.fits(text)]
+        malformed: Invalid | None = None
+        ids = set()
+        try:
+            if text.count("/") == 3:
+                return Key.parse(text)
+            ids.add(_last_part(text))
+        except Invalid as wrong:
+            malformed = wrong
+        with suppress(Invalid):
+            ids.add(check_part("id", text, ID_BYTES_MAX))
+        shared = {
+            key
+            for origin in self.view.origins()
+            for id in ids
+            for key in self.view.shared(origin, id)
+        }
+        found = sorted(key for key in shared if key.fits(text) or key.id == text)
         if not found:
-            raise NotFound(f"no job {text!r} is known")
+            raise malformed or NotFound(f"no job {text!r} is known")
         if len(found) > 1:
             some = ", ".join(map(str, found[:5])) + (", ..." if len(found) > 5 else "")
             raise Invalid(f"{text!r} names {len(found)} jobs: {some}")
@@ -242,3 +251,11 @@ class Catalog:
 
     def _key(self, key: Key | str) -> Key:
         return self.find(key) if isinstance(key, str) else key
+
+
+def _last_part(text: str) -> str:
+    """The id that a suffix of a key ends with; raises Invalid."""
+    parts = text.split("/")
+    if len(parts) > 4 or not parts[-1]:
+        raise Invalid(f"{text!r} is not a key of the form origin/engine/run/id, nor the end of one")
+    return check_part("id", decode(parts[-1]), ID_BYTES_MAX)

@@ -93,6 +93,30 @@ class TestFinding:
         for text in ("7", "ollama/7", "ollama//7", "desk/ollama//7"):
             assert broker.find(text) == job.key
 
+    @pytest.mark.parametrize(
+        "id", ["ü 100% λ", "a/b", "a//b", "a/b/c/d/e", "a/", "/", "%ff", "a%2Fb", "x:\x01"]
+    )
+    def test_an_id_as_it_is_names_its_job(self, broker: Broker, id: str) -> None:
+        job = broker.submit("echo", 1, id=id)
+        assert broker.find(id) == broker.find(str(job.key)) == job.key
+
+    def test_an_id_that_looks_like_the_end_of_another_key_is_ambiguous(
+        self, broker: Broker
+    ) -> None:
+        literal, decoded = broker.submit("echo", 1, id="%20"), broker.submit("echo", 1, id=" ")
+        with pytest.raises(Invalid, match="names 2 jobs: desk/echo//%20, desk/echo//%2520"):
+            broker.find("%20")
+        assert broker.find(" ") == broker.find("echo/%20") == decoded.key
+        assert broker.find("%2520") == literal.key
+
+    @pytest.mark.parametrize(
+        "text", ["", "a/b/c/d/e", "a/", "%ff", "Desk/echo//7", "\ud800", "x" * 257]
+    )
+    def test_what_is_neither_a_key_nor_an_id_is_told_so(self, broker: Broker, text: str) -> None:
+        broker.submit("echo", 1)
+        with pytest.raises(Invalid):
+            broker.find(text)
+
     def test_an_ambiguous_end_names_the_candidates(self, broker: Broker) -> None:
         broker.submit("ollama", 1, id="7")
         broker.submit("lmstudio", 1, id="7")

@@ -249,6 +249,13 @@ PATHS = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("id", ["ü 100% λ", "a/b", "a/b/c/d/e", "a%2Fb", "x:\x01"])
+def test_an_id_that_is_encoded_once_names_its_job(http: httpx.Client, id: str) -> None:
+    submitted(http, id=id)
+    assert http.get(path_of(id)).json()["id"] == id
+    assert http.get(path_of(id) + "/why").status_code == 200
+
+
 def test_a_path_that_names_no_job_is_told(http: httpx.Client) -> None:
     submitted(http, id="7")
     for path, status in PATHS:
