@@ -118,6 +118,24 @@ def test_a_server_that_is_away_is_told_and_figures_are_no_longer_shown_as_live(
     expect(dashboard.page.locator("#banner")).to_be_hidden()
 
 
+def test_a_list_that_is_not_live_tells_when_it_last_was_and_not_when_it_was_fetched(
+    serve_process, open_on_process, broker
+):
+    dashboard = open_on_process()
+    dashboard.await_live()
+    told = "document.querySelector('#banner-text').textContent.match(/[0-9]+:[0-9]+:[0-9]+/)[0]"
+    clock = "new Date().toLocaleTimeString('en-GB')"
+    fetched = dashboard.page.evaluate(clock)
+    dashboard.page.wait_for_timeout(3_000)  # it is kept up by the stream meanwhile
+    dashboard.page.route(LIST, lambda route: route.fulfill(status=503, json={"detail": "away"}))
+    serve_process.kill()
+    gone = dashboard.page.evaluate(clock)
+    serve_process.start()
+    dashboard.page.locator("#banner button").click()
+    expect(dashboard.page.locator("#banner")).to_contain_text("The list shown is that of")
+    assert fetched < dashboard.page.evaluate(told) <= gone
+
+
 def test_a_list_that_cannot_be_read_leaves_the_one_that_is_shown(
     serve_process, open_on_process, broker
 ):

@@ -1,4 +1,4 @@
-"""Overview, nodes, failures, subscriptions and streams: what they say, in the cases that matter."""
+"""Overview, nodes, failures, groups and streams: what they say, in the cases that matter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 from broker.rules.liveness import Budgets
 from broker.store.audited import Audited, AuditSeen
 from tests.browser import fleet
-from tests.browser.test_list import report
+from tests.browser.test_list import HeldList, report
 from tests.system.command import guessed, held, reported, until
 
 
@@ -33,6 +33,17 @@ class TestTheLight:
         page = open_dashboard("/").page
         expect(page.locator("#truth")).to_have_attribute("data-tone", "good")
         expect(page.locator("#truth")).to_contain_text("0 ghosts")
+
+    def test_is_no_older_while_the_jobs_are_still_listed(self, open_dashboard, broker):
+        fleet.audit(broker)
+        page = open_dashboard("/login").page
+        listed = HeldList(page)
+        page.goto(page.url.removesuffix("/login"))
+        expect(page.locator("#connection")).to_have_text("listing")
+        expect(page.locator("#truth")).to_have_attribute("data-tone", "good")
+        listed.await_read()
+        listed.release()
+        expect(page.locator("#connection")).to_have_text("live")
 
     def test_is_not_green_where_the_last_round_is_old(self, open_dashboard, broker):
         now = broker.store.clock.now()
@@ -135,7 +146,7 @@ def test_failures_are_grouped_and_lead_to_their_jobs(open_dashboard, broker):
     expect(dashboard.page).to_have_url(re.compile("state=failed"))
 
 
-class TestSubscriptions:
+class TestGroups:
     def test_tell_who_reads_and_how_far_behind(self, open_dashboard, broker):
         list(broker.report_many(reported(str(n)) for n in range(5)))
         fleet.member(broker, "mail", "desk", 5)

@@ -11,7 +11,7 @@
 //   located(l)       told instead of a new mount where only the query of its location changed.
 // `context` holds
 //   model     jobs (Map: key -> record), doubt (Set of keys shown `running?`), overview, nodes, groups (as the stream told
-//             them last, null before), live (false: what is shown may be old), listedAt (null: no list yet), listTrouble,
+//             them last, null before), live (false: what is shown may be old), listedAt (null: no list yet), liveAt, listTrouble,
 //             whole (false: only the newest are held; `total` says how many there are), subscribe(told) -> end,
 //             refresh() -> whether it was listed anew. Views read it and never write it.
 //   api       get(path, options), post(path, body), response(path, options), jobRoute(key, verb), Problem (status, rule,
@@ -39,7 +39,7 @@ export const VIEWS = [
   { name: "jobs", path: "/jobs", title: "Jobs", key: "j", load: () => import("./jobs.js") },
   { name: "nodes", path: "/nodes", title: "Nodes", key: "n", load: () => import("./views/nodes.js") },
   { name: "failures", path: "/failures", title: "Failures", key: "f", load: () => import("./views/failures.js") },
-  { name: "groups", path: "/groups", title: "Subscriptions", short: "Groups", key: "u", load: () => import("./views/groups.js") },
+  { name: "groups", path: "/groups", title: "Groups", key: "u", load: () => import("./views/groups.js") },
   { name: "streams", path: "/streams", title: "Streams", key: "s", load: () => import("./views/streams.js") },
   { name: "job", path: "/jobs/", parent: "jobs", title: "Job", load: () => import("./job.js") },
 ];

@@ -20,6 +20,7 @@ export class Live {
     this.overview = this.nodes = this.groups = null;
     this.connection = { name: "connecting" };
     this.listedAt = null; // ms by this machine's clock; null: never
+    this.liveAt = null; // when the list was last known to be what is; null: never
     this.listTrouble = null; // why the list is not to be trusted; null where it is
     this.total = 0; // how many jobs there were when it was listed
     this.drift = 0; // differences that no change explained
@@ -134,6 +135,8 @@ export class Live {
       else if (one.trouble) [this.listTrouble, changed.connection] = [one.trouble, true];
       else this.#pulse(one.name, one.said, changed);
     }
+    // What the stream or the list said, and nothing else, proves it.
+    if (this.live && work.some((one) => one.change || one.list || one.name)) this.liveAt = Date.now();
     if (Object.keys(changed).length) this.#tell(changed);
     for (const { taken } of work) taken?.();
   }

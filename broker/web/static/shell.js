@@ -15,7 +15,7 @@ export function shell({ views, model }) {
   const pages = views.filter((view) => view.key).map((view) => {
     const figure = h("span", { class: "nav-figure figure" });
     const link = h("a", { href: view.path, "data-page": view.name, title: `${view.title} (g ${view.key})` },
-      icon(view.name), h("span", { class: "nav-word" }, view.short ?? view.title), figure);
+      icon(view.name), h("span", { class: "nav-word" }, view.title), figure);
     return { view, link, figure };
   });
   document.getElementById("nav").append(...pages.map(({ link }) => link));
@@ -108,7 +108,7 @@ function freshnessOf(model) {
   };
 }
 
-function trouble({ connection, listTrouble, listedAt }) {
+function trouble({ connection, listTrouble, listedAt, liveAt }) {
   const since = connection.since ? `Not live since ${format.clock(connection.since)} (${span(connection.since)})` : "Not live yet";
   if (connection.name === "offline") {
     const left = Math.max(0, Math.ceil((connection.retryAt - Date.now()) / 1000));
@@ -116,7 +116,7 @@ function trouble({ connection, listTrouble, listedAt }) {
   }
   if (connection.name === "quiet") return `${since}: the server, or its Redis, tells nothing.`;
   if (connection.name === "paused") return `${since}: paused while the page was hidden.`;
-  if (listTrouble && listedAt) return `The list shown is that of ${format.clock(listedAt)}: ${listTrouble}.`;
+  if (listTrouble && listedAt) return `The list shown is that of ${format.clock(liveAt ?? listedAt)}: ${listTrouble}.`;
   if (listTrouble) return `The jobs could not be listed: ${listTrouble}.`;
   return "";
 }

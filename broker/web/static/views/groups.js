@@ -21,10 +21,10 @@ export function mount(root, context) {
     { head: "Evicted", kind: "number", minor: true, text: ({ evicted }) => format.count(evicted) },
     { head: "Gaps", kind: "number", minor: true, text: ({ gaps }) => format.count(gaps) },
   ];
-  const grid = table("Subscriptions", columns, (one) => `${one.group} ${one.origin ?? ""}`);
+  const grid = table("Groups", columns, (one) => `${one.group} ${one.origin ?? ""}`);
   const sum = h("span", { class: "dim" });
   const parked = parkedPanel(context);
-  root.append(heading("Subscriptions", sum), panel("By group and origin", grid.element), parked.element);
+  root.append(heading("Groups", sum), panel("By group and origin", grid.element), parked.element);
   const paint = () => {
     const groups = model.groups ?? [];
     const names = new Set(groups.map(({ group }) => group));

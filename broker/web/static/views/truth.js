@@ -7,7 +7,7 @@ const ROUND_MS_MAX = 300_000;
 const GAUGES = [["ghosts", "ghost", "ghosts"], ["missing", "missing job", "missing jobs"], ["stuck", "stuck job", "stuck jobs"], ["drift", "drifted job", "drifted jobs"]];
 
 /** {tone, title, detail}: green only where the newest round is fresh, whole, and found nothing. */
-export function truthOf({ overview, live }) {
+export function truthOf({ overview, connection }) {
   if (!overview) return { tone: "idle", title: "Not known yet", detail: "Nothing was heard of the broker yet." };
   const { audit } = overview;
   if (!audit) return { tone: "doubt", title: "Not known", detail: "What the auditor tells cannot be read." };
@@ -20,6 +20,7 @@ export function truthOf({ overview, live }) {
   if (found.length) return { tone: "bad", title: found.join(", "), detail };
   if (audit.unread) return { tone: "doubt", title: `${counted(audit.unread, "origin")} could not be audited`, detail };
   if (age > ROUND_MS_MAX) return { tone: "doubt", title: `The last audit ended ${span(age)} ago`, detail: `Since then nobody has looked. ${all}` };
-  if (!live) return { tone: "doubt", title: "0 ghosts when last heard", detail: "What is shown may be old." };
+  // The stream alone tells of it: a list that is still on its way makes it no older.
+  if (connection.name !== "live") return { tone: "doubt", title: "0 ghosts when last heard", detail: "What is shown may be old." };
   return { tone: "good", title: "0 ghosts", detail: `Nothing missing, stuck or drifted. ${detail}` };
 }
