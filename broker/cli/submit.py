@@ -34,7 +34,11 @@ def submit(
         str | None, typer.Argument(metavar="[JSON|-]", help="Any JSON; - is stdin; none is null.")
     ] = None,
     jsonl: Annotated[
-        str | None, typer.Option(metavar="FILE|-", help="A job for each line of a file.")
+        str | None,
+        typer.Option(
+            metavar="FILE|-",
+            help="A job for each line of a file: each line is one payload, any JSON.",
+        ),
     ] = None,
     id: Annotated[
         str | None,

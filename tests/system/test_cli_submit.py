@@ -70,6 +70,10 @@ class TestSubmit:
         assert "line 3: payload is not JSON" in ran.err
         assert [broker.view.spec(broker.find(key)) for key in ran.out.split()] == [{"n": 1}, 3]
 
+    def test_the_help_says_what_a_line_is(self, command):
+        said = " ".join(command.ok("submit", "--help").out.replace("\u2502", " ").split())
+        assert "each line is one payload" in said
+
     def test_one_payload_too_large_stops_none_of_the_others(self, command, tmp_path):
         file = tmp_path / "jobs.jsonl"
         file.write_text("1\n" + json.dumps("x" * 1024 * 1024) + "\n2\n")
