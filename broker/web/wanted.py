@@ -52,14 +52,25 @@ class Submission(Body):
     engine: str = Field(min_length=1, max_length=ENGINE_BYTES_MAX)
     payload: Any = Field(None, description="any JSON of at most 1 MiB, 64 levels deep")
     origin: Name | None = Field(None, description="without it the node of this server")
-    id: str | None = Field(None, min_length=1, max_length=ID_BYTES_MAX)
+    id: str | None = Field(
+        None,
+        min_length=1,
+        max_length=ID_BYTES_MAX,
+        description=f"1 to {ID_BYTES_MAX} bytes of UTF-8; without it a new one",
+    )
     run: str = Field("", max_length=RUN_BYTES_MAX)
     priority: int = Field(0, ge=-PRIORITY_MAX, le=PRIORITY_MAX)
     attempts: int | None = Field(
-        None, ge=1, le=ATTEMPTS_MAX, description=f"tries; {ATTEMPTS}, or 1 with at_most_once"
+        None,
+        ge=1,
+        le=ATTEMPTS_MAX,
+        description=f"tries, 1 to {ATTEMPTS_MAX}; without it {ATTEMPTS}, or 1 with at_most_once",
     )
     timeout: float | None = Field(
-        None, gt=0, le=SECONDS_MAX, description="seconds that a try may run"
+        None,
+        gt=0,
+        le=SECONDS_MAX,
+        description=f"seconds that a try may run, above 0, at most {SECONDS_MAX}; without it no limit",
     )
     delay: float = Field(0, ge=0, le=SECONDS_MAX, description="seconds until it may start")
     at_most_once: bool = False

@@ -133,3 +133,17 @@ def test_every_answer_of_every_route_is_a_problem_document_where_it_is_an_error(
                     assert list(answer["content"]) == ["application/problem+json"], (path, status)
     routes = set(document["paths"])
     assert {"/v1/jobs", "/v1/jobs/{key}", "/v1/watch", "/v1/events", "/login", "/readyz"} <= routes
+
+
+def test_bounds_of_a_submission_are_told_in_words_where_null_may_stand_instead(url: str) -> None:
+    """Many a page of documents shows a choice of types without their bounds."""
+    document = httpx.get(f"{url}/openapi.json", trust_env=False).json()
+    body = document["paths"]["/v1/jobs"]["post"]["requestBody"]
+    fields = body["content"]["application/json"]["schema"]["properties"]
+    for name in ("id", "attempts", "timeout"):
+        [bounded] = [way for way in fields[name]["anyOf"] if way["type"] != "null"]
+        for bound in ("minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum"):
+            if bound in bounded:
+                assert f" {bounded[bound]} " in f" {fields[name]['description']} ".replace(
+                    ",", " "
+                ).replace(";", " "), (name, bound)
