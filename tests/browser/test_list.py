@@ -168,6 +168,26 @@ class TestWhatHasNotArrived:
         assert [one for one in frames if one[0] != one[1]] == []
 
 
+def test_the_filters_stay_where_they_are_while_counts_and_choices_grow(open_dashboard, broker):
+    report(broker, "7", "queued")
+    dashboard = open_dashboard("/jobs", viewport={"width": 1280, "height": 800})
+    dashboard.await_live()
+    places = """() => [...document.querySelectorAll(".filters, .chip, #search, .choices select, #jobs-list")]
+        .map((one) => one.getBoundingClientRect()).map(({x, y, width}) => [x, y, width].map(Math.round))"""
+    before = dashboard.page.evaluate(places)
+    far = {"engine": "engine-of-a-long-name", "origin": "an-origin-far-away"}
+    for n in range(120):
+        report(broker, f"more-{n}", "queued", **far)
+    expect(dashboard.page.locator(".chip[data-state=queued] .chip-count")).to_have_text("121")
+    dashboard.page.locator(f"#filter-engine option[value={far['engine']}]").wait_for(
+        state="attached"
+    )
+    assert dashboard.page.evaluate(places) == before
+    dashboard.page.locator(".chip[data-state=queued]").click()
+    dashboard.page.locator("#filter-clear").wait_for()
+    assert dashboard.page.evaluate(places) == before
+
+
 class TestChanges:
     def test_come_to_the_page_without_a_reload(self, dashboard, broker, record_property):
         dashboard.await_live()

@@ -44,7 +44,7 @@ export function filters(changed) {
       for (const choice of choices) select(choice, query[choice.part]);
       if (search.value.trim() !== query.q) search.value = query.q;
       order.value = query.sort;
-      clear.hidden = !(query.states.length || query.engine || query.node || query.origin || query.q);
+      attribute(clear, "data-idle", !(query.states.length || query.engine || query.node || query.origin || query.q));
     },
     /** How many there are of each state among those that fit otherwise; null: not known yet. */
     count(counts) {
