@@ -54,6 +54,12 @@ def test_the_browser_keeps_a_cookie_that_no_script_reads_and_no_other_page_sends
     assert dashboard.page.evaluate("document.cookie") == ""
 
 
+def test_what_was_pasted_around_a_token_is_no_part_of_it(open_dashboard):
+    dashboard = open_dashboard("/login")
+    log_in(dashboard.page, f"  {TOKEN}\t ")
+    dashboard.await_live()
+
+
 def test_the_token_is_in_no_address_and_in_no_storage(open_dashboard, broker):
     dashboard = open_dashboard("/login")
     asked: list[str] = []

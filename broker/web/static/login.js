@@ -12,7 +12,7 @@ form.addEventListener("submit", async (event) => {
   button.disabled = true;
   text(document.getElementById("login-error"), "");
   try {
-    await post("/login", { token: field.value });
+    await post("/login", { token: field.value.trim() });
     remember();
     location.replace(after());
   } catch (refused) {
