@@ -54,6 +54,13 @@ def test_why_tells_the_rule_that_decided_and_what_would_change_it(open_dashboard
     assert page.locator("#why-next li").count() >= 1
 
 
+def test_why_shows_commands_as_such(open_dashboard, broker):
+    key = broker.submit("echo", id="7").key
+    page = open_dashboard(f"/jobs/{str(key).replace('/', '%2F')}").page
+    expect(page.locator("#why-next code", has_text="broker cancel")).to_have_text("broker cancel")
+    assert "`" not in page.locator("#why").inner_text()
+
+
 def test_why_tells_of_a_guess_what_it_replaced(open_dashboard, broker):
     key = broker.submit("echo", id="7").key
     held(broker, key)

@@ -11,11 +11,14 @@ export function paintWhy(place, why) {
     h("div", { class: "why" },
       record ? decided(record, deciding) : h("p", null, tombstone ? `Removed: all that was created up to ${instant(tombstone)}.` : "Nothing is known of it."),
       h("h3", null, "What would change it"),
-      h("ul", { id: "why-next" }, next.map((sentence) => h("li", null, visible(sentence)))),
+      h("ul", { id: "why-next" }, next.map((sentence) => h("li", null, coded(sentence)))),
       givenUp.length || untold ? [h("h3", null, "Attempts that were given up"), h("ul", null, givenUp.map((attempt) => h("li", null, lost(attempt))),
         untold ? h("li", { class: "dim" }, `the log no longer tells of ${untold === 1 ? "attempt 1" : `attempts 1 to ${untold}`}, or not near enough`) : null)] : null,
       refused.length ? [h("h3", null, "Refused, the newest first"), h("ul", { class: "refused" }, refused.map((refusal) => h("li", null, refusalLine(refusal))))] : null));
 }
+
+/** A sentence whose commands stand between backticks, as it is read. */
+const coded = (sentence) => visible(sentence).split(/`([^`]+)`/).map((part, at) => (at % 2 ? h("code", null, part) : part));
 
 function decided(record, { rule, by, rev, at, reason }) {
   const lines = [
