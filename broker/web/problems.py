@@ -41,6 +41,8 @@ _STATUS: tuple[tuple[type[BrokerError], int, str], ...] = (
 )
 
 
+#: Starlette says no more than the status.
+_NO_ROUTE = "there is no such route"
 _METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
 
@@ -94,7 +96,8 @@ def _invalid(request: Request, error: Exception) -> JSONResponse:
     del request
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    where = place(first["loc"][1:] or first["loc"])
+    # Of a parameter that is given several times the name is all that was said; a body never comes here.
+    where = place(first["loc"][1:2] or first["loc"])
     return problem(400, "invalid", f"{where}: {complaint(first)}", field=where)
 
 
@@ -109,7 +112,8 @@ def _http(request: Request, error: Exception) -> Response:
     if isinstance(error, Problem):
         return problem(error.status_code, error.rule, str(error.detail), **error.more)
     rule = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
-    made: Response = problem(error.status_code, rule, str(error.detail))
+    detail = _NO_ROUTE if error.detail == HTTPStatus.NOT_FOUND.phrase else str(error.detail)
+    made: Response = problem(error.status_code, rule, detail)
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED and request.method == "OPTIONS":
         made = Response(status_code=204)
     made.headers.update(error.headers or {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,6 +33,8 @@ _WORDS = {
     "too_short": "must have at least {min_length} elements",
 }
 
+_ONE = re.compile(r"\b(1 (?:character|element))s")
+
 
 def complaint(wrong: Mapping[str, Any]) -> str:
     """One error of pydantic's, as a person says it of the field."""
@@ -42,7 +45,8 @@ def complaint(wrong: Mapping[str, Any]) -> str:
     is_told = words.startswith("must") and isinstance(given, str | int | float)
     # A number may have more digits than Python writes.
     is_told &= not isinstance(given, int) or abs(given) < 10**30
-    return words.format(**wrong.get("ctx", {})) + (f", not {given!r:.60}" if is_told else "")
+    said = _ONE.sub(r"\1", words.format(**wrong.get("ctx", {})))
+    return said + (f", not {given!r:.60}" if is_told else "")
 
 
 def place(parts: tuple[int | str, ...]) -> str:

@@ -204,7 +204,16 @@ def test_a_wrong_question_is_refused(http: httpx.Client) -> None:
     for query in WRONG_QUESTIONS:
         answer = http.get(f"/v1/jobs?{query}")
         assert rule_of(answer, 400) == "invalid"
-        assert answer.json()["field"].split(".")[0] == query.partition("=")[0]
+        assert answer.json()["field"] == query.partition("=")[0]
+        assert answer.json()["detail"].startswith(f"{answer.json()['field']}: ")
+    assert http.get("/v1/jobs?engine=").json()["detail"] == (
+        "engine: must have at least 1 character, not ''"
+    )
+
+
+def test_a_route_that_is_none_is_told_in_words(http: httpx.Client) -> None:
+    for path in ("/v1/nowhere", "/nowhere"):
+        assert http.get(path).json()["detail"] == "there is no such route"
 
 
 def test_a_long_list_is_one_array(http: httpx.Client, broker: Broker) -> None:
