@@ -94,7 +94,7 @@ def judge_server(health: Health) -> Iterator[Finding]:
         yield Finding(ERROR, "role", f"this server is a {health.role}: it takes no writes")
     if health.denied:
         yield Finding(
-            ERROR,
+            WARNING,  # whoever only looks may be meant to
             "permission",
             f"Redis lets our user not write ({health.denied}): name one in REDIS_URL that may (ACL: ~* &* +@all)",
         )

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from broker import Broker
+from broker.checkup import examine
 from broker.cli import main
 from broker.store.server import PrivateRedis
 from tests.system.machine import Machine, free_port
@@ -92,6 +93,8 @@ def test_who_may_only_look_can_not_write(server: PrivateRedis, broker: Broker) -
         assert [str(listed.key) for listed in looker.jobs()] == ["desk/echo//7"]
         with pytest.raises(Exception, match="permission"):
             looker.cancel("7")
+        [told] = [one for one in examine(looker) if one.topic == "permission"]
+        assert told.level == "warning"
 
 
 def test_the_units_of_the_page_start_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
