@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from broker.readers import Readers
 from broker.rules.bounds import Bounds
+from broker.store.store import Store
 from broker.store.trust import TrustStore
+from tests.store.readers import Desk
 from tests.store.trusting import ANN, BOB, CLEO, Heard, opened
 from tests.store.twins import LedgerTwin, RedisTwin
 from tests.system.command import Command
@@ -70,3 +74,25 @@ def trusting(trust: TrustStore, heard: Heard) -> TrustStore:
         trust.pin(one.card())
     heard.clear()
     return trust
+
+
+@pytest.fixture
+def desk(store: Store) -> Desk:
+    """Whoever writes what readers follow. Its origin is known, so that nobody needs to find it first."""
+    desk = Desk(store)
+    desk.report("known")
+    desk.remove("known")
+    return desk
+
+
+@pytest.fixture
+def reading(redis_url: str, namespace: str) -> Iterator[Store]:
+    """The store of the readers: its connections are not those of the writer."""
+    with closing(Store.from_url(redis_url, namespace)) as store:
+        yield store
+
+
+@pytest.fixture
+def readers(reading: Store, desk: Desk) -> Iterator[Readers]:
+    with Readers(reading) as readers:
+        yield readers

@@ -14,7 +14,6 @@ from itertools import pairwise
 import pytest
 
 from broker import Resync
-from broker.readers import Readers
 from broker.rules.event import Remove
 from broker.rules.filter import Filter
 from broker.rules.history import HISTORY_MAX
@@ -24,28 +23,6 @@ from broker.store.log import Log
 from broker.store.store import Store
 from broker.store.watch import Watcher
 from tests.store.readers import ORIGIN, SECONDS_MAX, Desk, changes_until, key, logged, report, until
-
-
-@pytest.fixture
-def desk(store):
-    """Its origin is known, so that nobody needs to find it first."""
-    desk = Desk(store)
-    desk.report("known")
-    desk.remove("known")
-    return desk
-
-
-@pytest.fixture
-def reading(redis_url, namespace):
-    """The store of the readers: its connections are not those of the writer."""
-    with closing(Store.from_url(redis_url, namespace)) as store:
-        yield store
-
-
-@pytest.fixture
-def readers(reading, desk):
-    with Readers(reading) as readers:
-        yield readers
 
 
 class Follower(threading.Thread):

@@ -29,27 +29,6 @@ from tests.store.readers import (
 from tests.store.test_watch_loss import delete, lose_all, lose_all_and_begin_anew, recreate, trim
 
 
-@pytest.fixture
-def desk(store):
-    """Its origin is known, so that nobody needs to find it first."""
-    desk = Desk(store)
-    desk.report("known")
-    desk.remove("known")
-    return desk
-
-
-@pytest.fixture
-def reading(redis_url, namespace):
-    with closing(Store.from_url(redis_url, namespace)) as store:
-        yield store
-
-
-@pytest.fixture
-def readers(reading, desk):
-    with Readers(reading) as readers:
-        yield readers
-
-
 class Held:
     """What somebody holds who does as a reader is told."""
 
