@@ -9,11 +9,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from broker.async_client import AsyncBroker, AsyncJob
-    from broker.async_readers import AsyncReader, AsyncReaders
+    from broker.aio.client import AsyncBroker, AsyncJob
+    from broker.aio.readers import AsyncReader, AsyncReaders
     from broker.client import Broker, Job
     from broker.config import Engine, Settings, engines, settings
-    from broker.delivery import Delivery
     from broker.errors import (
         BrokerError,
         Damaged,
@@ -30,13 +29,13 @@ if TYPE_CHECKING:
         Untrusted,
         Unwritable,
     )
-    from broker.explain import Why
-    from broker.holder import Holder
+    from broker.jobs.explain import Why
+    from broker.jobs.holder import Holder
+    from broker.jobs.outcome import Listed, Outcome, Retried
+    from broker.jobs.submission import JobOptions
     from broker.logs import set_up_logs
-    from broker.outcome import Listed, Outcome, Retried
-    from broker.patience import patiently
     from broker.producer import AsyncJobEvents, JobEvents
-    from broker.readers import Reader, Readers
+    from broker.readers.readers import Reader, Readers
     from broker.rules.event import Remove, RemovePair, Report
     from broker.rules.filter import Filter
     from broker.rules.handoff import FUNCTION, queue_name, rq_job_id
@@ -48,9 +47,10 @@ if TYPE_CHECKING:
     from broker.store.nodes import WorkerInfo
     from broker.store.output import Chunk
     from broker.store.watch import Change, Snapshot, Watcher
-    from broker.submission import JobOptions
-    from broker.subscription import AsyncSubscription, Subscription
+    from broker.subscriptions.delivery import Delivery
+    from broker.subscriptions.subscription import AsyncSubscription, Subscription
     from broker.trust import Trust
+    from broker.waiting.patience import patiently
 
 __all__ = [  # noqa: RUF022 - grouped: it reads as a table of contents
     # Client
@@ -122,18 +122,18 @@ __all__ = [  # noqa: RUF022 - grouped: it reads as a table of contents
 ]
 
 _HOMES = {
-    "broker.async_client": ("AsyncBroker", "AsyncJob"),
-    "broker.async_readers": ("AsyncReader", "AsyncReaders"),
+    "broker.aio.client": ("AsyncBroker", "AsyncJob"),
+    "broker.aio.readers": ("AsyncReader", "AsyncReaders"),
     "broker.client": ("Broker", "Job"),
     "broker.config": ("Engine", "Settings", "engines", "settings"),
-    "broker.delivery": ("Delivery",),
-    "broker.explain": ("Why",),
-    "broker.holder": ("Holder",),
+    "broker.subscriptions.delivery": ("Delivery",),
+    "broker.jobs.explain": ("Why",),
+    "broker.jobs.holder": ("Holder",),
     "broker.logs": ("set_up_logs",),
-    "broker.outcome": ("Listed", "Outcome", "Retried"),
-    "broker.patience": ("patiently",),
+    "broker.jobs.outcome": ("Listed", "Outcome", "Retried"),
+    "broker.waiting.patience": ("patiently",),
     "broker.producer": ("AsyncJobEvents", "JobEvents"),
-    "broker.readers": ("Reader", "Readers"),
+    "broker.readers.readers": ("Reader", "Readers"),
     "broker.rules.event": ("Remove", "RemovePair", "Report"),
     "broker.rules.filter": ("Filter",),
     "broker.rules.handoff": ("FUNCTION", "queue_name", "rq_job_id"),
@@ -145,8 +145,8 @@ _HOMES = {
     "broker.store.nodes": ("WorkerInfo",),
     "broker.store.output": ("Chunk",),
     "broker.store.watch": ("Change", "Snapshot", "Watcher"),
-    "broker.submission": ("JobOptions",),
-    "broker.subscription": ("AsyncSubscription", "Subscription"),
+    "broker.jobs.submission": ("JobOptions",),
+    "broker.subscriptions.subscription": ("AsyncSubscription", "Subscription"),
     "broker.trust": ("Trust",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

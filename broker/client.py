@@ -10,14 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from broker import wishes
-from broker.catalog import Catalog
 from broker.errors import Gone, JobFailed, Refused
-from broker.groups import remove_group, replay_parked
-from broker.handler import Handler
-from broker.member import TRIES_MAX, Member
-from broker.outcome import Outcome, Retried
-from broker.reporting import Reporter, name_of, report_many, stamped
+from broker.jobs import wishes
+from broker.jobs.catalog import Catalog
+from broker.jobs.outcome import Outcome, Retried
+from broker.jobs.reporting import Reporter, name_of, report_many, stamped
+from broker.jobs.submission import JobOptions, Options, make_submit, new_event_id
 from broker.rules.event import RemovePair, Submit
 from broker.rules.key import ID_BYTES_MAX, Key, check_name, check_part
 from broker.rules.record import Record
@@ -25,8 +23,10 @@ from broker.rules.wire import Reported, parse_event
 from broker.store.nodes import WorkerInfo
 from broker.store.output import Chunk
 from broker.store.parked import Parked
-from broker.submission import JobOptions, Options, make_submit, new_event_id
-from broker.subscription import Subscription
+from broker.subscriptions.groups import remove_group, replay_parked
+from broker.subscriptions.handler import Handler
+from broker.subscriptions.member import TRIES_MAX, Member
+from broker.subscriptions.subscription import Subscription
 
 #: Why a job that was handed in was not accepted.
 _NOT_ACCEPTED = {

@@ -26,8 +26,8 @@ from contextlib import suppress
 from typing import Self, Unpack, cast
 
 from broker.errors import BrokerError, Damaged, Unavailable
-from broker.outcome import Outcome
-from broker.reported import (
+from broker.jobs.outcome import Outcome
+from broker.jobs.reported import (
     AsyncReporting,
     JobEventsOptions,
     Jobs,

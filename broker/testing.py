@@ -24,7 +24,7 @@ import pytest
 from broker.client import Broker
 from broker.config import settings
 from broker.errors import Invalid
-from broker.holder import Holder
+from broker.jobs.holder import Holder
 from broker.rules.event import Place
 from broker.rules.key import ENGINE_BYTES_MAX, Key, check_part
 from broker.rules.state import RUN

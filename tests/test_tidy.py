@@ -24,12 +24,8 @@ PAGES = sorted(
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 CLIENT = {
-    "broker.async_catalog", "broker.async_client", "broker.async_readers", "broker.audits", "broker.catalog",
-    "broker.checkup", "broker.client", "broker.delivery", "broker.doubts", "broker.explain", "broker.fleet",
-    "broker.groups", "broker.handler", "broker.holder", "broker.leases", "broker.member", "broker.outcome",
-    "broker.overview", "broker.patience", "broker.producer", "broker.reader", "broker.readers", "broker.reported",
-    "broker.reporting", "broker.rings", "broker.shared", "broker.submission", "broker.subscription", "broker.timeline",
-    "broker.trust", "broker.twin", "broker.waiting", "broker.waits", "broker.wishes",
+    "broker.aio", "broker.client", "broker.fleet", "broker.jobs", "broker.producer", "broker.readers",
+    "broker.subscriptions", "broker.trust", "broker.waiting",
 }  # fmt: skip
 
 STORE = {"broker.errors", "broker.config", "broker.rules", "broker.store"}
@@ -208,7 +204,12 @@ def test_nothing_is_left_to_do() -> None:
 
 def test_only_the_loop_and_the_waiters_sleep() -> None:
     """A sleep elsewhere is a state waited for: wait on a condition with a deadline."""
-    sleepers = {"broker.roles.loop", "broker.patience", "broker.producer", "broker.store.server"}
+    sleepers = {
+        "broker.roles.loop",
+        "broker.waiting.patience",
+        "broker.producer",
+        "broker.store.server",
+    }
     for path in SOURCES:
         name = name_of(path)
         if within(name, "workers") or name in sleepers:

@@ -21,7 +21,7 @@ from broker.text import safe, to_json
 
 if TYPE_CHECKING:
     from broker.client import Broker
-    from broker.outcome import Outcome
+    from broker.jobs.outcome import Outcome
     from broker.rules.key import Key
 
 #: Jobs a call: so many are decided between two looks at Ctrl-C.

@@ -26,7 +26,7 @@ from broker.text import safe, to_json
 
 if TYPE_CHECKING:
     from broker.client import Broker
-    from broker.outcome import Outcome
+    from broker.jobs.outcome import Outcome
 
 ForceOption = Annotated[
     bool, typer.Option("--force", help="At once; a worker that still runs it is fenced off.")

@@ -6,14 +6,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from broker.audits import audit
-from broker.checkup import ERROR, Finding, examine, worst_first
 from broker.cli.exits import ERROR as EXIT_ERROR
 from broker.cli.exits import Exit
 from broker.cli.options import FormatOption
 from broker.cli.output import Columns, Format, note, print_list
 from broker.cli.session import broker
 from broker.cli.table import Column
+from broker.fleet.audits import audit
+from broker.fleet.checkup import ERROR, Finding, examine, worst_first
 
 #: How many errors a table shows: thousands of one cause are no news.
 ERRORS_SHOWN = 100

@@ -12,7 +12,7 @@ from broker.cli.output import Columns, Format, instant, print_list, span
 from broker.cli.session import broker
 from broker.cli.table import Column
 from broker.errors import Invalid
-from broker.groups import group_json, parked_json
+from broker.subscriptions.groups import group_json, parked_json
 
 
 class Verb(StrEnum):

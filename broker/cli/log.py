@@ -19,7 +19,7 @@ from broker.cli.output import table_lines as lines_of
 from broker.cli.session import broker
 from broker.cli.table import Column
 from broker.errors import Gone, Invalid, NotFound
-from broker.outcome import Listed, entry_json
+from broker.jobs.outcome import Listed, entry_json
 from broker.text import to_json
 
 if TYPE_CHECKING:

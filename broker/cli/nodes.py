@@ -13,7 +13,7 @@ from broker.cli.output import Columns, Format, print_list, span, warn
 from broker.cli.session import broker
 from broker.cli.table import Column
 from broker.errors import NotFound
-from broker.fleet import node_json
+from broker.fleet.nodes import node_json
 from broker.rules.record import SUBMITTED
 from broker.rules.state import QUEUED, RUNNING
 

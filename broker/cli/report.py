@@ -16,8 +16,8 @@ from broker.cli.lines import batches, opened
 from broker.cli.output import note
 from broker.cli.session import broker
 from broker.errors import Invalid, Malformed, Unavailable
-from broker.outcome import Outcome
-from broker.reporting import WINDOW, Reporter
+from broker.jobs.outcome import Outcome
+from broker.jobs.reporting import WINDOW, Reporter
 from broker.rules.jsonl import LINE_BYTES_MAX
 from broker.rules.wire import parse_line
 from broker.text import to_json

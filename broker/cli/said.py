@@ -8,7 +8,7 @@ from broker.cli.exits import ERROR, NOT_FOUND, REFUSED, UNKNOWN_RULES, USAGE
 from broker.rules.phrases import SAID
 
 if TYPE_CHECKING:
-    from broker.outcome import Outcome
+    from broker.jobs.outcome import Outcome
 
 
 def said(rule: str) -> str:

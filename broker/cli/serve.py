@@ -93,7 +93,7 @@ def answering_http(
 
 def check_server(store: Store, config: Settings) -> None:
     """Refuse a Redis whose settings may lose jobs, or warn where that is allowed. Raises Misconfigured, Unavailable."""
-    from broker.checkup import check_start
+    from broker.fleet.checkup import check_start
     from broker.store.health import read
 
     for warning in check_start(read(store), allow_volatile=config.allow_volatile):

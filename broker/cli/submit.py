@@ -15,8 +15,8 @@ from broker.cli.output import Format, note, print_list, warn
 from broker.cli.progress import counting
 from broker.cli.session import broker, check_seconds
 from broker.errors import Invalid, NotFound
+from broker.jobs.submission import JSON_BYTES_MAX, encode_json
 from broker.rules.state import COMPLETED
-from broker.submission import JSON_BYTES_MAX, encode_json
 from broker.text import safe, to_json
 
 if TYPE_CHECKING:

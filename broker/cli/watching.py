@@ -17,16 +17,16 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from broker.cli.output import Columns, table_lines
-from broker.doubts import Doubts
 from broker.errors import BrokerError, Resync, Unavailable
-from broker.outcome import Listed
+from broker.fleet.doubts import Doubts
+from broker.jobs.outcome import Listed
 from broker.rules.replay import Change, differences
 from broker.rules.state import RUNNING
 from broker.text import safe, to_json
 
 if TYPE_CHECKING:
     from broker.client import Broker
-    from broker.readers import Reader
+    from broker.readers.readers import Reader
     from broker.rules.filter import Filter
     from broker.rules.key import Key
     from broker.rules.record import Record

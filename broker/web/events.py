@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from broker.client import Broker
 from broker.errors import BrokerError, Damaged, Unanswered, Unavailable
-from broker.outcome import Outcome
+from broker.jobs.outcome import Outcome
 from broker.rules.ingress import read
 from broker.rules.wire import Reported
 from broker.web import models

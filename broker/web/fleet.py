@@ -10,9 +10,9 @@ from fastapi.responses import Response
 
 from broker.client import Broker
 from broker.errors import NotFound, Unavailable
-from broker.groups import parked_json
-from broker.overview import overview
-from broker.readers import Readers
+from broker.fleet.overview import overview
+from broker.readers.readers import Readers
+from broker.subscriptions.groups import parked_json
 from broker.web import fleet_models as models
 from broker.web.answers import Json, told
 from broker.web.hub import TheHub

@@ -20,7 +20,7 @@ from prometheus_client.metrics_core import (
     Metric,
 )
 
-from broker.overview import Overview
+from broker.fleet.overview import Overview
 from broker.rules.state import STATES
 from broker.web.timings import Names
 

@@ -15,9 +15,9 @@ from typing import Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from broker.async_client import AsyncBroker
-from broker.checkup import Health, look
+from broker.aio.client import AsyncBroker
 from broker.errors import BrokerError
+from broker.fleet.checkup import Health, look
 from broker.web.answers import told
 from broker.web.hub import Hub, TheHub
 from broker.web.problems import problem

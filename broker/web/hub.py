@@ -11,8 +11,8 @@ from typing import Annotated, TypeVar
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
-from broker.async_client import AsyncBroker
-from broker.readers import Readers
+from broker.aio.client import AsyncBroker
+from broker.readers.readers import Readers
 from broker.web.pulse import Pulse
 from broker.web.stream import Texts
 from broker.web.timings import Timings

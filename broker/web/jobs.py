@@ -11,12 +11,12 @@ from fastapi.responses import Response
 
 from broker.client import Broker
 from broker.errors import NotFound, Refused
-from broker.outcome import Listed
+from broker.jobs.outcome import Listed
+from broker.jobs.submission import JSON_BYTES_MAX
+from broker.jobs.timeline import timeline
 from broker.rules.filter import Filter
 from broker.rules.key import Key
 from broker.rules.record import Record
-from broker.submission import JSON_BYTES_MAX
-from broker.timeline import timeline
 from broker.web import models, wishes
 from broker.web.answers import Json, listed, told
 from broker.web.hub import TheHub

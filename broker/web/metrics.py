@@ -15,9 +15,9 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from broker.doubts import Doubts
 from broker.errors import BrokerError, Damaged
-from broker.overview import Overview, overview
+from broker.fleet.doubts import Doubts
+from broker.fleet.overview import Overview, overview
 from broker.web import gauges
 from broker.web.gauges import Gauges, Process
 from broker.web.hub import Hub

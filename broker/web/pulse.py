@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from broker.async_client import AsyncBroker
+from broker.aio.client import AsyncBroker
 from broker.client import Broker
-from broker.doubts import Doubts
 from broker.errors import BrokerError
-from broker.fleet import node_json
-from broker.groups import group_json
-from broker.overview import overview
-from broker.readers import Readers
+from broker.fleet.doubts import Doubts
+from broker.fleet.nodes import node_json
+from broker.fleet.overview import overview
+from broker.readers.readers import Readers
+from broker.subscriptions.groups import group_json
 from broker.web.answers import dump
 
 #: How often it looks, and how often at groups, in seconds.

@@ -13,7 +13,7 @@ from ipaddress import ip_address
 
 import uvicorn
 
-from broker.async_client import AsyncBroker
+from broker.aio.client import AsyncBroker
 from broker.client import Broker
 from broker.config import Settings
 from broker.errors import Misconfigured

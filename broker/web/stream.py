@@ -18,8 +18,8 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Send
 
 from broker.errors import BrokerError, Resync
-from broker.reader import Reader
-from broker.readers import Readers
+from broker.readers.reader import Reader
+from broker.readers.readers import Readers
 from broker.rules.filter import Filter
 from broker.rules.record import to_json
 from broker.rules.replay import Change

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
+from broker.jobs.submission import ATTEMPTS, ATTEMPTS_MAX, NAME_BYTES_MAX, SECONDS_MAX
 from broker.rules.filter import Filter
 from broker.rules.index import PRIORITY_MAX
 from broker.rules.jsonl import load
 from broker.rules.key import ENGINE_BYTES_MAX, ID_BYTES_MAX, RUN_BYTES_MAX
-from broker.submission import ATTEMPTS, ATTEMPTS_MAX, NAME_BYTES_MAX, SECONDS_MAX
 from broker.web.body import BODY_BYTES_MAX, read_body
 from broker.web.problems import Problem
 from broker.web.words import complaint, place

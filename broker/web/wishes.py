@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from broker.errors import Damaged, Invalid, Refused
-from broker.outcome import Outcome
+from broker.jobs.outcome import Outcome
 from broker.rules.key import Key
 from broker.rules.phrases import SAID
 from broker.web import models

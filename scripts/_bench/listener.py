@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import redis
 from latency import ORIGIN
 
-from broker.readers import Readers
+from broker.readers.readers import Readers
 from broker.store.store import Store
 from broker.store.watch import Watcher
 

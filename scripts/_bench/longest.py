@@ -15,8 +15,8 @@ import redis
 from tools import Row
 
 from broker import Broker, settings
-from broker.audits import audit
-from broker.overview import overview
+from broker.fleet.audits import audit
+from broker.fleet.overview import overview
 from broker.roles.dispatcher import Dispatcher
 from broker.roles.janitor import Janitor
 from broker.roles.sweeper import Sweeper

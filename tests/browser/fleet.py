@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from broker import Broker, Key, WorkerInfo
-from broker.holder import Holder
+from broker.jobs.holder import Holder
 from broker.roles.auditor import Auditor
 from broker.rules.event import Place
 from broker.store.group import Group

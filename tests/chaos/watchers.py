@@ -11,7 +11,7 @@ from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
 
 from broker import Gone, Refused, Resync, Watcher
-from broker.readers import Readers
+from broker.readers.readers import Readers
 from broker.rules.event import Remove, RemovePair, Report, Submit
 from broker.rules.key import Key
 from broker.rules.replay import rev_order

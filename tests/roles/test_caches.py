@@ -19,7 +19,7 @@ from broker.cli.top.feed import Feed
 from broker.cli.watching import Following
 from broker.client import Broker
 from broker.config import settings
-from broker.doubts import Doubts
+from broker.fleet.doubts import Doubts
 from broker.roles.chronicle import Chronicle
 from broker.roles.load import ENTRIES_MIN
 from broker.roles.watchlist import SLACK

@@ -10,9 +10,9 @@ from itertools import count
 
 import pytest
 
-from broker import reported
 from broker.errors import Invalid, Unavailable
-from broker.outcome import Outcome
+from broker.jobs import reported
+from broker.jobs.outcome import Outcome
 from broker.producer import AsyncJobEvents, JobEvents
 from broker.rules.event import Remove
 from broker.rules.ledger import Ledger

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.readers import Readers
+from broker.readers.readers import Readers
 from broker.rules.bounds import Bounds
 from broker.store.store import Store
 from broker.store.trust import TrustStore

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from broker import Broker, settings
-from broker.member import Member
 from broker.rules.liveness import Budgets
-from broker.subscription import Subscription
+from broker.subscriptions.member import Member
+from broker.subscriptions.subscription import Subscription
 from tests.store.readers import Desk, until
 
 ROOT = Path(__file__).parents[2]

@@ -29,7 +29,7 @@ from broker import (
     Unavailable,
 )
 from broker import settings as settings_of
-from broker.async_catalog import THREADS
+from broker.aio.catalog import THREADS
 from broker.store.store import Store
 from tests.store.readers import until
 from tests.system.command import held, reported

@@ -11,7 +11,7 @@ import pytest
 
 from broker import AsyncBroker, AsyncReaders, Broker, Damaged, Filter, Resync, Unavailable
 from broker import settings as settings_of
-from broker.readers import Readers
+from broker.readers.readers import Readers
 from broker.rules.ring import SIZE
 from broker.store import follow
 from broker.store.store import Store

@@ -18,9 +18,9 @@ from broker import (
     Readers,
     Subscription,
 )
-from broker.async_catalog import AsyncLog
-from broker.async_client import AsyncReporter
-from broker.reporting import Reporter
+from broker.aio.catalog import AsyncLog
+from broker.aio.client import AsyncReporter
+from broker.jobs.reporting import Reporter
 from broker.store.log import Log
 
 TWINS = [

@@ -10,6 +10,7 @@ import re
 import pytest
 
 from broker import Broker, Invalid, settings
+from broker.jobs.submission import JSON_BYTES_MAX
 from broker.rules.bounds import Bounds
 from broker.rules.event import Intent, Remove, Report
 from broker.rules.key import Key
@@ -18,7 +19,6 @@ from broker.store.log import Log
 from broker.store.nodes import SILENCE_MS_MAX
 from broker.store.output import ENTRIES_MAX, write
 from broker.store.view import View
-from broker.submission import JSON_BYTES_MAX
 from tests.roles.fleet import ORIGIN, Fleet, settle
 from tests.store.members import GROUP, Owner
 from tests.store.readers import ORIGIN as READ

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from broker import WorkerInfo
-from broker.checkup import judge_server
+from broker.fleet.checkup import judge_server
 from broker.store.health import Health
 from broker.store.health import read as read_health
 from tests.system.command import Ran, guessed, held, placed, reported

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from broker import Broker
-from broker.checkup import examine
 from broker.cli import main
+from broker.fleet.checkup import examine
 from broker.store.server import PrivateRedis
 from tests.system.machine import Machine, free_port
 

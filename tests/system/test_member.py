@@ -6,9 +6,9 @@ import pytest
 
 from broker import Broker, settings
 from broker.errors import Unavailable
-from broker.member import Member
 from broker.rules.bounds import Bounds
 from broker.store.parked import ask_replay, parked
+from broker.subscriptions.member import Member
 from tests.clock import StillClock
 from tests.store.readers import until
 from tests.system.subscriber import Ledger, broker_with, desk_of, log_revs, sub

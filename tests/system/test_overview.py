@@ -9,8 +9,8 @@ import pytest
 
 from broker import Broker
 from broker import settings as settings_of
-from broker.doubts import AGAIN_MS, Doubts
-from broker.overview import overview
+from broker.fleet.doubts import AGAIN_MS, Doubts
+from broker.fleet.overview import overview
 from broker.rules.event import Report
 from broker.rules.key import Key
 from broker.store import health

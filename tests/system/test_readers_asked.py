@@ -11,7 +11,7 @@ from contextlib import closing
 import pytest
 
 from broker import Filter, Resync
-from broker.readers import Readers
+from broker.readers.readers import Readers
 from broker.rules.history import HISTORY_MAX
 from broker.rules.replay import LISTED
 from broker.rules.ring import SIZE

@@ -12,7 +12,7 @@ from itertools import count
 import pytest
 
 from broker import Damaged, Resync, Unavailable
-from broker.readers import Readers
+from broker.readers.readers import Readers
 from broker.store import follow
 from broker.store.store import Store
 from tests.store.readers import (

@@ -12,12 +12,12 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from broker.errors import Resync
-from broker.reader import Reader
+from broker.readers.reader import Reader
+from broker.readers.shared import Inbox, SharedList
 from broker.rules.filter import Filter
 from broker.rules.key import Key
 from broker.rules.record import REPORTED, Record
 from broker.rules.replay import Change, differences
-from broker.shared import Inbox, SharedList
 
 ORIGINS, ENGINES, NODES = ("desk", "shelf"), ("ollama", "process"), ("", "n1", "n2")
 STATES = ("queued", "running", "failed")

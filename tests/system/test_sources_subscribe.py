@@ -16,11 +16,11 @@ import pytest
 import redis
 
 from broker.errors import Invalid, Unavailable
-from broker.member import Member
 from broker.rules.replay import rev_order
 from broker.store.groups import Groups
 from broker.store.parked import parked
 from broker.store.store import Store
+from broker.subscriptions.member import Member
 from tests.store.readers import ORIGIN, changes_until, until
 from tests.system.sources import Moments, frame, removal, trim
 

@@ -20,7 +20,7 @@ from itertools import pairwise
 import pytest
 
 from broker.errors import Gone, Invalid, Resync, Unavailable
-from broker.readers import Readers
+from broker.readers.readers import Readers
 from broker.rules.replay import fold, rev_order
 from broker.rules.ring import SIZE
 from broker.store.log import Log, Place

@@ -15,7 +15,7 @@ import pytest
 from redis import Redis, RedisError
 
 from broker import Misconfigured
-from broker.checkup import check_start
+from broker.fleet.checkup import check_start
 from broker.store.health import way_to
 from broker.store.server import PrivateRedis, find_server
 from broker.store.store import Store

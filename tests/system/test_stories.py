@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.reporting import report_many
+from broker.jobs.reporting import report_many
 from broker.rules.ledger import Ledger
 from broker.rules.wire import parse_line
 from broker.store.scan import scan

@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from broker.member import Member
-from broker.subscription import Subscription
+from broker.subscriptions.member import Member
+from broker.subscriptions.subscription import Subscription
 from tests.store.readers import until
 from tests.system.subscriber import ROOT, Ledger, broker_with, desk_of, log_revs, sub
 

@@ -10,10 +10,10 @@ import time
 import pytest
 
 from broker.errors import Unavailable
-from broker.member import Member
 from broker.store.parked import parked
 from broker.store.server import PrivateRedis
 from broker.store.store import Store
+from broker.subscriptions.member import Member
 from tests.store.readers import until
 from tests.system.subscriber import Ledger, broker_with, desk_of, log_revs, sub, subscribed
 
@@ -179,7 +179,7 @@ def test_what_fails_at_once_is_neither_the_end_nor_tried_without_one(broker, mon
         raise error
 
     steps = []
-    monkeypatch.setattr("broker.member.Member.step", failing)
+    monkeypatch.setattr("broker.subscriptions.member.Member.step", failing)
     with broker.subscribe("g", print):
         begun = time.monotonic()
         until(lambda: time.monotonic() - begun > 0.5)
@@ -192,7 +192,7 @@ def test_a_bell_that_rings_without_end_is_not_answered_without_end(broker, monke
         return one_step(member)
 
     steps, one_step = [], Member.step
-    monkeypatch.setattr("broker.member.Member.step", step)
+    monkeypatch.setattr("broker.subscriptions.member.Member.step", step)
     monkeypatch.setattr("broker.store.doorbell.Doorbell.wait", lambda bell, logs, ms: list(logs))
     desk_of(broker).report("a")
     with broker.subscribe("g", ledger := Ledger()):
@@ -218,7 +218,7 @@ def test_a_full_redis_lets_readers_read_on(own_broker):
 
 
 def test_an_origin_whose_keys_are_damaged_stops_no_other(broker, caplog, monkeypatch):
-    monkeypatch.setattr("broker.leases.DAMAGED_MS", 10)
+    monkeypatch.setattr("broker.subscriptions.leases.DAMAGED_MS", 10)
     ledger = Ledger()
     client, keys = broker.store.client, broker.store.keys
     for origin in ("one", "two", "three"):
@@ -239,7 +239,7 @@ def test_an_origin_whose_keys_are_damaged_stops_no_other(broker, caplog, monkeyp
 
 
 def test_a_damaged_origin_is_read_on_once_it_is_mended(broker, monkeypatch):
-    monkeypatch.setattr("broker.leases.DAMAGED_MS", 100)
+    monkeypatch.setattr("broker.subscriptions.leases.DAMAGED_MS", 100)
     ledger = Ledger()
     desk = desk_of(broker)
     desk.report("a")
@@ -253,7 +253,7 @@ def test_a_damaged_origin_is_read_on_once_it_is_mended(broker, monkeypatch):
 
 
 def test_a_parking_that_failed_is_made_good_with_its_own_reason(own_broker, monkeypatch):
-    monkeypatch.setattr("broker.leases.DAMAGED_MS", 100)
+    monkeypatch.setattr("broker.subscriptions.leases.DAMAGED_MS", 100)
     ledger = Ledger(fails="b")
     desk = desk_of(own_broker)
     client = own_broker.store.client

@@ -134,7 +134,7 @@ def test_an_entry_that_cannot_be_parked_is_not_handed_over_again(store, namespac
         desk = desk_of(broker)
         store.client.set(desk.keys.parked("g"), "of another type")
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr("broker.leases.DAMAGED_MS", 100)
+            patched.setattr("broker.subscriptions.leases.DAMAGED_MS", 100)
             with subscribed(broker, "g", ledger, tries=2):
                 desk.report_many("ab")
                 terms = set()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.member import INTERRUPTED, Member
 from broker.store.parked import parked
+from broker.subscriptions.member import INTERRUPTED, Member
 from tests.clock import StillClock
 from tests.store.readers import until
 from tests.system.subscriber import (

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from broker import Broker, Job, NotFound, Record, TimedOut, Unavailable, waiting
-from broker import waits as waits_module
+from broker import Broker, Job, NotFound, Record, TimedOut, Unavailable
 from broker.rules.event import Prune, Remove
 from broker.store.server import PrivateRedis
+from broker.waiting import wait
+from broker.waiting import waits as waits_module
 from tests.system.command import guessed, held, reported, until, waits
 from tests.system.looping import Loop
 from tests.system.machine import free_port
@@ -169,7 +170,7 @@ class TestRedis:
         assert time.monotonic() - begun < 6
 
     def test_that_stays_away_is_not_waited_for_for_ever(self, server, here, waits_for, monkeypatch):
-        monkeypatch.setattr(waiting, "AWAY_SECONDS_MAX", 1.0)
+        monkeypatch.setattr(wait, "AWAY_SECONDS_MAX", 1.0)
         monkeypatch.setattr(waits_module, "AWAY_SECONDS_MAX", 1.0)
         sleeper = waits_for(here, here.submit("echo"), None)
         kill(server)
@@ -227,7 +228,7 @@ class TestTheJob:
             event = Prune(key=job.key, **seen) if how == "pruned" else Remove(key=job.key)
             assert broker.view.apply([event])[0].rule == how
 
-        monkeypatch.setattr(waiting, "_sleep", sleep)
+        monkeypatch.setattr(wait, "_sleep", sleep)
         assert job.wait(LONG).state == "completed"
 
     def test_whose_record_alone_is_lost_is_told_as_a_loss(self, broker, waits_for):

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import httpx
 
 from broker import Broker, Delivery
-from broker.fleet import node_json
-from broker.groups import group_json, parked_json
+from broker.fleet.nodes import node_json
 from broker.store.nodes import WorkerInfo
 from broker.store.server import PrivateRedis
+from broker.subscriptions.groups import group_json, parked_json
 from broker.web import fleet_models as models
 from tests.system.command import held, until
 from tests.web.test_jobs import rule_of

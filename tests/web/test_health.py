@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from broker.errors import Damaged
-from broker.readers import Readers
+from broker.readers.readers import Readers
 from broker.roles.loop import Loop, Turns
 from broker.store.server import PrivateRedis
 from broker.web import health

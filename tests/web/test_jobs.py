@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from broker import Broker, Key
-from broker.outcome import Listed
+from broker.jobs.outcome import Listed
 from broker.store.output import write
 from broker.store.store import Store
 from broker.web import models, wanted

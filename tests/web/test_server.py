@@ -16,7 +16,7 @@ import pytest
 import uvicorn
 
 from broker import Misconfigured
-from broker.readers import Readers
+from broker.readers.readers import Readers
 from broker.web import protocol, server
 from tests.system.command import until
 from tests.web.asking import TOKEN, ask, connected, heard, place_of, served

@@ -14,7 +14,7 @@ import pytest
 from broker import Broker
 from broker import settings as settings_of
 from broker.errors import Damaged
-from broker.readers import Readers
+from broker.readers.readers import Readers
 from broker.rules.record import to_json
 from broker.store.server import PrivateRedis
 from broker.store.store import Store

@@ -20,7 +20,7 @@ from broker.cli.top.page import JobPage, Question, wish
 from broker.cli.top.panels import overview_lines, summary
 from broker.cli.top.panes import Line, Pane, Table, line
 from broker.errors import BrokerError
-from broker.outcome import Listed
+from broker.jobs.outcome import Listed
 from broker.rules.key import Key
 from broker.rules.state import RUNNING
 

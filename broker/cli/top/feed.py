@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from broker.doubts import Doubts
 from broker.errors import BrokerError, Resync, Unavailable
-from broker.fleet import node_json
-from broker.overview import overview
+from broker.fleet.doubts import Doubts
+from broker.fleet.nodes import node_json
+from broker.fleet.overview import overview
 from broker.rules.key import Key
 from broker.rules.record import Record
 

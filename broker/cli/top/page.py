@@ -22,7 +22,7 @@ from broker.text import block
 if TYPE_CHECKING:
     from broker.cli.top.app import Top
     from broker.client import Broker
-    from broker.outcome import Outcome
+    from broker.jobs.outcome import Outcome
 
 #: How often the page is read anew, in seconds; what is read waits for the answer to the last reading.
 READ_SECONDS = 1.0

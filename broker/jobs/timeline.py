@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from broker.errors import NotFound
-from broker.outcome import entry_json
+from broker.jobs.outcome import entry_json
 from broker.rules.entry import Entry
 from broker.rules.key import Key
 from broker.store.log import CHUNK_MAX, Log
 from broker.store.refusal import Refusal
 
 if TYPE_CHECKING:
-    from broker.catalog import Catalog
+    from broker.jobs.catalog import Catalog
 
 #: How many of a job's entries are shown, the newest.
 ENTRIES_MAX = 200

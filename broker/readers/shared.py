@@ -26,7 +26,7 @@ WARN_SECONDS = 60.0
 
 _POSITION = re.compile(r"([0-9a-f]{16})\.([0-9]{1,15})")
 
-_log = logging.getLogger("broker.readers")
+_log = logging.getLogger(__package__)
 
 
 class Inbox:

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from broker.outcome import Outcome, Retried
+from broker.jobs.outcome import Outcome, Retried
+from broker.jobs.submission import NewIds, Options, make_submit, new_event_id
 from broker.rules.event import Intent, Remove, Submit
 from broker.rules.key import Key
 from broker.rules.record import REPORTED, Record
 from broker.rules.verdict import REFUSED
 from broker.store.store import Store
 from broker.store.view import EVENTS_MAX, View
-from broker.submission import NewIds, Options, make_submit, new_event_id
 
 #: Why a job cannot be handed in again, by the rule.
 REFUSALS = {

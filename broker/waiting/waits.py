@@ -13,16 +13,16 @@ import time
 from collections.abc import Callable, Collection
 
 from broker.errors import Unavailable
-from broker.rings import Rings
 from broker.rules.key import Key
 from broker.store.store import Store
 from broker.store.view import View
-from broker.waiting import AWAY_SECONDS_MAX, LOOK_MS, Answer, Wait, over
+from broker.waiting.ringer import Ringer
+from broker.waiting.wait import AWAY_SECONDS_MAX, LOOK_MS, Answer, Wait, over
 
 #: The pause after a call that failed, in seconds.
 PAUSE_SECONDS = 0.5
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger(__package__)
 
 
 class Waits:
@@ -97,9 +97,9 @@ class Waits:
 
     def _run(self) -> None:
         try:
-            with Rings(self._store, self._ring) as rings:
+            with Ringer(self._store, self._ring) as ringer:
                 while due := self._next():
-                    self._look(due, rings)
+                    self._look(due, ringer)
         finally:
             with self._lock:
                 self._is_closed = True
@@ -129,11 +129,11 @@ class Waits:
         moment = min((wait.deadline for wait in self._tells), default=math.inf)
         return min(moment, self._look_at) if self._tells else math.inf
 
-    def _look(self, due: list[Wait], rings: Rings) -> None:
+    def _look(self, due: list[Wait], ringer: Ringer) -> None:
         begun = time.monotonic()
         try:
-            # What follows upon this look, they ring for: an origin that is new to them rings when they follow it.
-            rings.ask({wait.key.origin for wait in due})
+            # What follows upon this look it rings for: an origin that is new to it rings when it follows it.
+            ringer.ask({wait.key.origin for wait in due})
             for wait, answer in over(self._store, self._view, due):
                 self._tell(wait, answer)
         except Unavailable as error:

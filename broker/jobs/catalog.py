@@ -11,10 +11,9 @@ from typing import Any, Self
 
 from broker.config import Settings, settings
 from broker.errors import Invalid, JobFailed, NotFound, Refused
-from broker.explain import Why, explain
-from broker.groups import parked_by
-from broker.outcome import Listed
-from broker.readers import Readers
+from broker.jobs.explain import Why, explain
+from broker.jobs.outcome import Listed
+from broker.readers.readers import Readers
 from broker.rules.filter import Filter
 from broker.rules.key import ID_BYTES_MAX, Key, check_name, check_part, decode
 from broker.rules.liveness import suspect
@@ -34,7 +33,8 @@ from broker.store.scan import scan
 from broker.store.store import Store
 from broker.store.view import View
 from broker.store.watch import Watcher
-from broker.waiting import wait_for_end
+from broker.subscriptions.groups import parked_by
+from broker.waiting.wait import wait_for_end
 
 
 class Catalog:

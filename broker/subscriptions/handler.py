@@ -9,12 +9,12 @@ import inspect
 import logging
 from collections.abc import Callable
 
-from broker.delivery import Delivery
 from broker.errors import Invalid
+from broker.subscriptions.delivery import Delivery
 
 Handler = Callable[[Delivery], object]
 
-_log = logging.getLogger("broker.subscription")
+_log = logging.getLogger(__package__)
 
 
 def check_function(what: str, function: object) -> None:

@@ -16,16 +16,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from broker.config import Settings
-from broker.delivery import read_delivery
 from broker.errors import BrokerError, Damaged, Gone, Invalid, Refused
-from broker.handler import Handler, check_function, try_on
-from broker.leases import Held, Leases
 from broker.rules.backoff import backoff_ms
 from broker.rules.lag import LagWatch
 from broker.store.doorbell import Doorbell
 from broker.store.group import FETCH_MAX, Group
 from broker.store.log import Place
 from broker.store.store import Store
+from broker.subscriptions.delivery import read_delivery
+from broker.subscriptions.handler import Handler, check_function, try_on
+from broker.subscriptions.leases import Held, Leases
 
 #: How long one origin's entries are handed over, in ms, before the next origin has its turn; one entry at least.
 TURN_MS = 100
@@ -34,7 +34,7 @@ TRIES_MAX = 5
 #: The reason of an entry whose failures nobody lived to tell.
 INTERRUPTED = "its tries were interrupted: its handler may have killed the process"
 
-_log = logging.getLogger("broker.subscription")
+_log = logging.getLogger(__package__)
 
 
 class Member:

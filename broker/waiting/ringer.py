@@ -1,4 +1,4 @@
-"""Rings: tells which jobs the logs of some origins speak of, as soon as they do. One thread, one connection.
+"""Ringer: tells which jobs the logs of some origins speak of, as soon as they do. One thread, one connection.
 
 It holds no record and promises nothing: a log that is cut, replaced or damaged may keep a word from it. Whoever is
 rung looks, and looks from time to time without being rung.
@@ -25,10 +25,10 @@ PAUSE_SECONDS = 1.0
 #: An origin that nobody asks for is followed on for so long, in seconds: the next one to ask need not wake us.
 LINGER_SECONDS = 10.0
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger(__package__)
 
 
-class Rings:
+class Ringer:
     """A context manager. `ring(origin, jobs)` is called in its thread; None for jobs: any there may have changed."""
 
     def __init__(self, store: Store, ring: Callable[[str, Collection[Key] | None], None]) -> None:
@@ -42,7 +42,7 @@ class Rings:
         self._logs: dict[str, Log] = {}
         self._places: dict[str, Place] = {}
         self._deaf_until: dict[str, float] = {}
-        self._thread = threading.Thread(target=self._run, name="broker-rings", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="broker-ringer", daemon=True)
         self._thread.start()
 
     def ask(self, origins: Collection[str]) -> None:
@@ -73,7 +73,7 @@ class Rings:
             try:
                 self._step()
             except BrokerError as error:
-                _log.debug("rings: %s", error)
+                _log.debug("ringer: %s", error)
                 self._stop.wait(PAUSE_SECONDS)
 
     def _step(self) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from broker.checkup import ERROR, OK, WARNING, Finding
 from broker.errors import Damaged
+from broker.fleet.checkup import ERROR, OK, WARNING, Finding
 from broker.rules import audit as books
 from broker.store.audit import Audit
 from broker.store.audited import FOUND, REPAIRS_MAX
@@ -17,7 +17,7 @@ from broker.store.beats import Beats
 from broker.store.strays import Strays
 
 if TYPE_CHECKING:
-    from broker.catalog import Catalog
+    from broker.jobs.catalog import Catalog
 
 #: A round comes every minute: one that is so old, in milliseconds, was the last of its auditor.
 ROUND_MS_MAX = 300_000

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from broker.errors import Invalid
-from broker.outcome import Outcome
+from broker.jobs.outcome import Outcome
+from broker.jobs.submission import new_event_id
 from broker.rules.event import RemovePair, Report, origin_of
 from broker.rules.key import encode
 from broker.rules.verdict import REFUSED
 from broker.rules.wire import Reported, parse_event
 from broker.store.view import View
-from broker.submission import new_event_id
 
 #: How many events wait for their answers at most: a few calls' worth for each of several origins.
 WINDOW = 1_000

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Protocol, Self
 
 from broker.errors import BrokerError, Damaged, Resync, Unavailable
-from broker.readers import Reader, Readers
+from broker.readers.readers import Reader, Readers
 from broker.rules.filter import Filter
 from broker.rules.key import Key
 from broker.rules.record import Record

@@ -18,7 +18,7 @@ from broker.store.nodes import WorkerSeen
 from broker.store.sightings import read_sightings
 
 if TYPE_CHECKING:
-    from broker.catalog import Catalog
+    from broker.jobs.catalog import Catalog
 
 #: A reported job that is in doubt is looked at again after so long, in milliseconds.
 AGAIN_MS = 5_000

@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Self, TypeVar
 
-from broker.catalog import Catalog
-from broker.delivery import Delivery
 from broker.errors import BrokerError, Gone
-from broker.handler import check_coroutine_function
-from broker.member import TRIES_MAX, Member
+from broker.jobs.catalog import Catalog
+from broker.subscriptions.delivery import Delivery
+from broker.subscriptions.handler import check_coroutine_function
+from broker.subscriptions.member import TRIES_MAX, Member
 
 #: The longest sleep between two steps, in ms.
 WAIT_MS_MAX = 1_000
@@ -34,7 +34,7 @@ _OWN_END = "a handler cannot wait for the end of its own subscription: close it"
 
 Value = TypeVar("Value")
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger(__package__)
 
 
 class Subscription:

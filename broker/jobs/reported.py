@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypedDict
 
 from broker.config import settings
 from broker.errors import Unavailable
-from broker.outcome import Outcome
+from broker.jobs.outcome import Outcome
 from broker.rules.course import Course
 from broker.rules.event import Report
 from broker.rules.key import Key

@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from broker.errors import Invalid, NotFound, Refused
-from broker.outcome import entry_json
+from broker.jobs.outcome import entry_json
 from broker.rules.key import check_name
 from broker.store.groups import Groups, GroupSeen
 from broker.store.parked import Parked, ask_replay, parked
 
 if TYPE_CHECKING:
-    from broker.catalog import Catalog
+    from broker.jobs.catalog import Catalog
 
 
 def group_json(seen: GroupSeen) -> dict[str, Any]:

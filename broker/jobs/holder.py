@@ -10,10 +10,10 @@ import secrets
 import time
 from typing import Any
 
-from broker.catalog import Catalog
 from broker.errors import Damaged, NotFound, Unavailable
-from broker.outcome import Outcome
-from broker.patience import patiently
+from broker.jobs.catalog import Catalog
+from broker.jobs.outcome import Outcome
+from broker.jobs.submission import encode_json, new_event_id
 from broker.rules.backoff import backoff_ms
 from broker.rules.event import Event, Finish, Reassert, Start
 from broker.rules.key import Key
@@ -21,7 +21,7 @@ from broker.rules.record import Record, clip
 from broker.rules.state import COMPLETED, FAILED
 from broker.store import output
 from broker.store.beat import Beat, beat
-from broker.submission import encode_json, new_event_id
+from broker.waiting.patience import patiently
 
 #: How long a finished attempt tries to tell it while Redis is away.
 PATIENCE_SECONDS = 60.0

@@ -6,8 +6,8 @@ import time
 from typing import Self
 
 from broker.errors import BrokerError, Resync, Unavailable
+from broker.readers.shared import Inbox, SharedList
 from broker.rules.replay import Change
-from broker.shared import Inbox, SharedList
 from broker.store.watch import Cursor, Snapshot
 
 

@@ -29,7 +29,7 @@ LOOK_MS_ASKED = 100
 #: How long an origin rests whose keys hold what they should not, in ms.
 DAMAGED_MS = 5_000
 
-_log = logging.getLogger("broker.subscription")
+_log = logging.getLogger(__package__)
 
 
 @dataclass(slots=True, eq=False)

@@ -16,7 +16,6 @@ from collections.abc import Collection, Iterator
 from threading import Event
 
 from broker.errors import Damaged, NotFound, TimedOut, Unavailable
-from broker.patience import patiently
 from broker.rules.entry import Entry
 from broker.rules.key import Key
 from broker.rules.record import Record
@@ -25,6 +24,7 @@ from broker.rules.state import REMOVE
 from broker.store.log import Log
 from broker.store.store import Store
 from broker.store.view import View
+from broker.waiting.patience import patiently
 
 #: The record is looked at again at least so often, in milliseconds: no lost wake-up can make it hang.
 LOOK_MS = 1_000

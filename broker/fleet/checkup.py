@@ -18,7 +18,7 @@ from broker.store.health import Health, read
 from broker.store.standing import has_left
 
 if TYPE_CHECKING:
-    from broker.catalog import Catalog
+    from broker.jobs.catalog import Catalog
 
 __all__ = [
     "Finding",

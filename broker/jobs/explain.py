@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from broker.errors import NotFound
-from broker.outcome import Listed
+from broker.jobs.outcome import Listed
 from broker.rules.entry import Entry
 from broker.rules.explain import Surroundings, what_next
 from broker.rules.key import Key
@@ -18,7 +18,7 @@ from broker.store.refusal import Refusal
 from broker.store.standing import is_braked, standings
 
 if TYPE_CHECKING:
-    from broker.catalog import Catalog
+    from broker.jobs.catalog import Catalog
 
 
 #: Rules that offer a job anew, or end it, without the word of whoever had it.

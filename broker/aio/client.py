@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, Unpack
 
-from broker.async_catalog import AsyncCatalog
+from broker.aio.catalog import AsyncCatalog
+from broker.aio.twin import Twin, twin
 from broker.client import Broker, Job
 from broker.errors import JobFailed
-from broker.outcome import Outcome
-from broker.reporting import Reporter
+from broker.jobs.outcome import Outcome
+from broker.jobs.reporting import Reporter
+from broker.jobs.submission import JobOptions
 from broker.rules.key import Key
 from broker.rules.record import Record
 from broker.rules.wire import Reported
 from broker.store.output import Chunk
-from broker.submission import JobOptions
-from broker.twin import Twin, twin
 
 T = TypeVar("T")
 

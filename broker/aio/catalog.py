@@ -14,19 +14,19 @@ from contextlib import suppress
 from functools import partial
 from typing import Self, TypeVar
 
-from broker.async_readers import AsyncReader, AsyncReaders
+from broker.aio.readers import AsyncReader, AsyncReaders
+from broker.aio.twin import Twin, stream, twin
 from broker.client import Broker
-from broker.delivery import Delivery
 from broker.errors import Gone, Unavailable
-from broker.member import TRIES_MAX
 from broker.rules.key import Key
 from broker.rules.record import Record
 from broker.rules.replay import Change
 from broker.store.log import Log
-from broker.subscription import AsyncSubscription
-from broker.twin import Twin, stream, twin
-from broker.waiting import Answer, Wait
-from broker.waits import Waits
+from broker.subscriptions.delivery import Delivery
+from broker.subscriptions.member import TRIES_MAX
+from broker.subscriptions.subscription import AsyncSubscription
+from broker.waiting.wait import Answer, Wait
+from broker.waiting.waits import Waits
 
 T = TypeVar("T")
 Lasting = TypeVar("Lasting", AsyncReaders, AsyncReader, AsyncSubscription)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from broker.doubts import Doubts
 from broker.errors import Damaged
+from broker.fleet.doubts import Doubts
 from broker.rules.census import Census, take
 from broker.rules.key import Key
 from broker.rules.record import Record
@@ -24,7 +24,7 @@ from broker.store.lease import Leader, leaders
 from broker.store.nodes import WorkerSeen
 
 if TYPE_CHECKING:
-    from broker.catalog import Catalog
+    from broker.jobs.catalog import Catalog
 
 #: Kinds of failure that are told.
 FAILURES_MAX = 20

@@ -16,14 +16,14 @@ from itertools import count
 from typing import Self
 
 from broker.errors import BrokerError
-from broker.reader import Reader
+from broker.readers.reader import Reader
+from broker.readers.shared import WARN_SECONDS, Inbox, SharedList
 from broker.rules.filter import Filter
 from broker.rules.history import HISTORY_MAX, Step
 from broker.rules.key import Key
 from broker.rules.record import Record
 from broker.rules.replay import Change
 from broker.rules.ring import SIZE
-from broker.shared import WARN_SECONDS, Inbox, SharedList
 from broker.store.follow import RELIST_SECONDS
 from broker.store.store import Store
 from broker.store.watch import Watcher
@@ -35,7 +35,7 @@ WAIT_MS = 2_000
 #: The pause after a call that failed, in seconds.
 PAUSE_SECONDS = 0.25
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger(__package__)
 
 
 class Readers:

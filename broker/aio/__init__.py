@@ -1,0 +1,1 @@
+"""The asyncio client: the same core, called on threads, with the same names."""

@@ -1,0 +1,1 @@
+"""Many readers that follow the list in one process, on one connection."""

@@ -1,0 +1,1 @@
+"""Waiting: for a job's end, for many ends at once, and for Redis to come back."""
