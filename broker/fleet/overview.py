@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from math import isinf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker.errors import Damaged
@@ -45,6 +46,8 @@ class Overview:
     leaders: list[Leader]
     origins: list[Figures]
     damaged: list[str] = field(default_factory=list)
+    #: How long the list that was counted had not been known to hold all that is logged; None: it never was.
+    list_age_ms: int | None = 0
 
     @property
     def audit_age_ms(self) -> int | None:
@@ -58,6 +61,7 @@ class Overview:
         audit = self.audit
         return {
             "at": self.at,
+            "list_age_ms": self.list_age_ms,
             "jobs": jobs | {"guess": census.guesses, "doubt": self.doubt},
             "ready": census.ready,
             "oldest_ready_ms": census.oldest_ready_ms,
@@ -95,10 +99,12 @@ def overview(
     records: Mapping[Key, Record],
     now: int | None = None,
     *,
+    list_age_seconds: float = 0.0,
     doubts: Doubts | None = None,
 ) -> Overview:
     """How it stands now, by these records; `now` is Redis's time, epoch ms. Raises Unavailable.
 
+    `list_age_seconds`: that of the records, as `Readers.age_seconds` tells it; without it they were read just now.
     Whoever asks again and again keeps one `Doubts(broker)` and gives it each time.
     """
     now = broker.store.clock.now() if now is None else now
@@ -126,6 +132,7 @@ def overview(
         leaders=leaders(broker.store),
         origins=figures,
         damaged=damaged,
+        list_age_ms=None if isinf(list_age_seconds) else round(1000 * list_age_seconds),
     )
 
 

@@ -32,6 +32,8 @@ __all__ = ["Reader", "Readers"]
 
 #: How long one call waits for a change, in ms: longer than the watcher takes to look at every log once.
 WAIT_MS = 2_000
+#: A list that has not held all that is logged for longer is behind the logs, in seconds: below 3 in health.
+BEHIND_SECONDS_MAX = 10.0
 #: The pause after a call that failed, in seconds.
 PAUSE_SECONDS = 0.25
 

@@ -93,4 +93,5 @@ async def whole(hub: TheHub) -> Response:
 
 
 def _overview(broker: Broker, readers: Readers) -> dict[str, Any]:
-    return overview(broker, readers.records).to_json()
+    age = readers.age_seconds
+    return overview(broker, readers.records, list_age_seconds=age).to_json()

@@ -109,6 +109,10 @@ class Overview(BaseModel):
     """How it all stands. What could not be read is told in `damaged`, a line each."""
 
     at: int
+    list_age_ms: int | None = Field(
+        description="since the list that is counted here held all that was logged: below 3,000 in health; "
+        "null where it never did"
+    )
     jobs: dict[str, int] = Field(description="by state, and `guess` and `doubt` among them")
     ready: int
     oldest_ready_ms: int | None

@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field
 from broker.aio.client import AsyncBroker
 from broker.errors import BrokerError
 from broker.fleet.checkup import Health, look
+from broker.readers.readers import BEHIND_SECONDS_MAX
 from broker.web.answers import told
 from broker.web.hub import Hub, TheHub
 from broker.web.problems import problem
@@ -26,8 +27,6 @@ from broker.web.problems import problem
 STUCK_SECONDS = 30.0
 #: How long Redis may take to answer before nobody should be sent here, in seconds.
 ANSWER_SECONDS_MAX = 1.0
-#: How far the list may be behind the logs, in seconds: below 3 in health.
-BEHIND_SECONDS_MAX = 10.0
 OK: Literal["ok"] = "ok"
 
 router = APIRouter()

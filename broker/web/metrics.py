@@ -96,8 +96,9 @@ class Meter(Collector):
         return None
 
     def _read(self) -> _Seen:
-        broker = self._hub.broker.broker
-        found = overview(broker, self._hub.readers.records, doubts=self._doubts)
+        broker, readers = self._hub.broker.broker, self._hub.readers
+        age = readers.age_seconds
+        found = overview(broker, readers.records, list_age_seconds=age, doubts=self._doubts)
         try:
             groups = groups_json(broker)
         except Damaged as error:

@@ -159,11 +159,13 @@ class Pulse:
         self._ring()
 
     def _read(self, wants_state: bool, wants_groups: bool) -> dict[str, bytes]:
-        broker, records = self._broker.broker, self._readers.records
+        age, records = self._readers.age_seconds, self._readers.records
+        broker = self._broker.broker
         keys = self._doubts.among(records)
         found: dict[str, Any] = {DOUBT: {"keys": [str(key) for key in keys]}}
         if wants_state:
-            found["overview"] = overview(broker, records, doubts=self._doubts).to_json()
+            seen = overview(broker, records, list_age_seconds=age, doubts=self._doubts)
+            found["overview"] = seen.to_json()
             found["nodes"] = nodes_json(broker)
         if wants_groups:
             found["groups"] = groups_json(broker)

@@ -7,6 +7,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from broker.readers.readers import Readers
 from broker.rules.liveness import Budgets
 from broker.store.audited import Audited, AuditSeen
 from tests.browser import fleet
@@ -50,6 +51,16 @@ class TestTheLight:
         Audited(broker.store).tell(AuditSeen(at=now - 301_000, origins=1))
         page = open_dashboard("/").page
         expect(page.locator("#truth")).to_contain_text("The last audit ended 5m ago")
+        expect(page.locator("#truth")).to_have_attribute("data-tone", "doubt")
+
+    def test_is_not_green_where_the_list_is_behind_the_logs(
+        self, open_dashboard, broker, monkeypatch
+    ):
+        fleet.audit(broker)
+        page = open_dashboard("/").page
+        expect(page.locator("#truth")).to_have_attribute("data-tone", "good")
+        monkeypatch.setattr(Readers, "age_seconds", property(lambda _: 25.0))
+        expect(page.locator("#truth")).to_contain_text("The list is 25s behind the logs")
         expect(page.locator("#truth")).to_have_attribute("data-tone", "doubt")
 
     def test_names_what_was_found(self, open_dashboard, broker):

@@ -13,6 +13,7 @@ from broker import settings as settings_of
 from broker.cli.top.app import Top
 from broker.cli.top.feed import Feed
 from broker.cli.top.listing import ORDERS, View
+from broker.readers.readers import Readers
 from broker.rules.liveness import Budgets
 from broker.rules.state import STATES
 from broker.store.nodes import WorkerInfo
@@ -105,6 +106,16 @@ def test_the_list_the_nodes_and_the_overview_are_each_a_key_away(fleet):
         await screen.shows("Failures", "1 x out of memory", "answers in", "noeviction")
         await screen.press("j")
         await screen.shows("3 of 3 jobs: newest first")
+
+    look(fleet, scenario)
+
+
+def test_a_list_that_is_behind_the_logs_is_told_beside_what_is_counted_from_it(fleet, monkeypatch):
+    async def scenario(screen):
+        await screen.shows("ready ")
+        assert "behind the logs" not in screen.text
+        monkeypatch.setattr(Readers, "age_seconds", property(lambda _: 25.0))
+        await screen.shows("list 25s behind the logs")
 
     look(fleet, scenario)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 
 import pytest
@@ -22,7 +23,7 @@ from broker.store.view import View
 STALE_MS = 300_000
 KEYS = {
     "at", "jobs", "ready", "oldest_ready_ms", "delayed", "placed", "wanted", "occupied", "slots", "rates",
-    "failures", "audit", "redis", "leaders", "origins", "damaged",
+    "failures", "audit", "redis", "leaders", "origins", "damaged", "list_age_ms",
 }  # fmt: skip
 
 
@@ -55,6 +56,12 @@ def test_an_empty_fleet_has_one_too(broker):
     )
     assert (found["origins"], found["damaged"]) == ([], [])
     json.dumps(found, allow_nan=False)
+
+
+@pytest.mark.parametrize("seconds,told", [(0.0, 0), (12.3456, 12_346), (math.inf, None)])
+def test_it_says_how_old_the_list_is_that_it_counts(broker, seconds, told):
+    found = overview(broker, {}, list_age_seconds=seconds).to_json()
+    assert found["list_age_ms"] == told
 
 
 def test_each_origin_tells_what_its_keys_hold(broker, store):

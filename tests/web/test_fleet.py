@@ -10,6 +10,7 @@ from broker import Broker, Delivery
 from broker.fleet.nodes import node_json
 from broker.store.nodes import WorkerInfo
 from broker.store.server import PrivateRedis
+from broker.store.store import Store
 from broker.subscriptions.groups import group_json, parked_json
 from broker.web import fleet_models as models
 from tests.system.command import held, until
@@ -97,6 +98,26 @@ def test_the_overview_tells_how_it_all_stands(http: httpx.Client, broker: Broker
     assert [origin["origin"] for origin in found["origins"]] == ["desk"]
     assert set(models.Overview.model_fields) == set(found)
     models.Overview.model_validate(found)
+
+
+def test_the_overview_grows_old_while_a_log_cannot_be_read(
+    http: httpx.Client, broker: Broker, store: Store
+) -> None:
+    broker.submit("echo")
+    until(lambda: http.get("/v1/overview").json()["jobs"]["queued"] == 1)
+    key = broker.log("desk").key
+    kept = store.client.dump(key)
+
+    def age_ms() -> int:
+        age: int = http.get("/v1/overview").json()["list_age_ms"]
+        return age
+
+    store.client.set(key, "no log")
+    # A list that follows is looked at every 2 s: it never grows so old by itself.
+    until(lambda: age_ms() > 4_000)
+    assert http.get("/v1/overview").json()["jobs"]["queued"] == 1
+    store.client.restore(key, 0, kept, replace=True)
+    until(lambda: age_ms() < 4_000)
 
 
 def test_a_redis_that_is_away_is_said_so_by_every_route(

@@ -143,10 +143,10 @@ class Feed:
             self._stop.wait(max(pause - took, took))
 
     def _look(self, doubts: Doubts) -> Pulse:
-        records = self._readers.records
+        age, records = self._readers.age_seconds, self._readers.records
         seen = self.broker.nodes()
         workers = [worker for node in seen for worker in node.workers]
-        found = overview(self.broker, records, doubts=doubts)
+        found = overview(self.broker, records, list_age_seconds=age, doubts=doubts)
         return Pulse(
             overview=found.to_json(),
             nodes=[node_json(node, self.broker.config.budgets) for node in seen],

@@ -1,4 +1,4 @@
-"""The overview of `broker top` in lines: what `broker.overview` found, in the words of the other commands."""
+"""The overview of `broker top` in lines: what `broker.fleet.overview` found, in the words of the other commands."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from broker.cli.jobs import state_style
 from broker.cli.output import ago, span
 from broker.cli.top.panes import Line, line
+from broker.readers.readers import BEHIND_SECONDS_MAX
 from broker.rules.state import STATES
 
 #: What an audit counts, each 0 in a healthy fleet.
@@ -27,7 +28,16 @@ def summary(found: Mapping[str, Any]) -> list[Line]:
     for name, sign in (("doubt", "?"), ("guess", "~")):
         if jobs[name]:
             counts += [(f"{jobs[name]:,}{sign}", "doubt"), ("  ", "")]
-    return [counts, [*_waiting(found), *_rates(found), *_lights(found)]]
+    return [counts, [*_behind(found), *_waiting(found), *_rates(found), *_lights(found)]]
+
+
+def _behind(found: Mapping[str, Any]) -> Line:
+    """All else is worth as much as the list that it was counted from."""
+    age_ms = found["list_age_ms"]
+    if age_ms is not None and age_ms <= BEHIND_SECONDS_MAX * 1000:
+        return []
+    how = "never read whole" if age_ms is None else f"{span(age_ms)} behind the logs"
+    return [(f"list {how}  ", "doubt")]
 
 
 def _waiting(found: Mapping[str, Any]) -> Line:
