@@ -120,6 +120,19 @@ def test_a_list_that_is_behind_the_logs_is_told_beside_what_is_counted_from_it(f
     look(fleet, scenario)
 
 
+def test_a_tick_that_comes_while_the_screen_is_taken_down_draws_nothing(fleet):
+    apps = []
+
+    async def scenario(screen):
+        apps.append(screen.app)
+
+    look(fleet, scenario)
+    [app] = apps
+    app._drawn_at = 0.0  # ages are due
+    app.tick()
+    assert app._drawn_at == 0.0
+
+
 def test_what_happens_is_on_the_screen_without_a_key(fleet):
     async def scenario(screen):
         fleet.report(reported("10", created_at=1_700_000_000_010))

@@ -111,6 +111,8 @@ class Top(App[None]):
 
     def tick(self) -> None:
         """Draw what came in, if anything did; a list that takes long is made less often."""
+        if not self.is_running:  # at the end the timer outlives the screen
+            return
         self._is_stale |= self.feed.take()
         here = time.monotonic()
         if self._is_stale and here >= self._list_at:
