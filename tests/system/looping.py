@@ -1,4 +1,4 @@
-"""What the tests of the asyncio client stand on: an event loop on a thread of its own, as a program has it."""
+"""What the tests of the asyncio client stand on: a loop on a thread of its own, and how to tell that one ticks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import Any, Self
 
 from broker import AsyncBroker, Broker
+from tests.system.beats import BEAT_SECONDS, Beats
 
 #: How long anything here may take, in seconds.
 SECONDS_MAX = 30.0
@@ -46,3 +47,37 @@ class Loop:
 
     def run(self, running: Coroutine[Any, Any, Any]) -> Any:
         return self.begin(running).result(SECONDS_MAX)
+
+
+class Pulse:
+    """Whether the event loop ticks on: how often a thread beside it beat while the loop did not come to its turn.
+
+    A machine that stands still stops both, and a loop that waits for something stops alone. For `async with`.
+    """
+
+    def __init__(self) -> None:
+        self._beats = Beats()
+        #: The most beats between two ticks of the loop.
+        self.missed_max = 0
+
+    async def __aenter__(self) -> Self:
+        self._beats.__enter__()
+        self._ticking = asyncio.create_task(self._tick())
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.beaten(1)  # the last gap counts as well
+        self._ticking.cancel()
+        self._beats.__exit__()
+
+    async def beaten(self, count: int) -> None:
+        """So many more beats."""
+        until = self._beats.count + count
+        while self._beats.count < until:  # noqa: ASYNC110 - the loop is to tick meanwhile
+            await asyncio.sleep(BEAT_SECONDS)
+
+    async def _tick(self) -> None:
+        while True:
+            before = self._beats.count
+            await asyncio.sleep(BEAT_SECONDS)
+            self.missed_max = max(self.missed_max, self._beats.count - before)

@@ -6,12 +6,10 @@ import asyncio
 import gc
 import os
 import signal
-import statistics
 import threading
 import time
 import warnings
 from contextlib import contextmanager
-from itertools import pairwise
 
 import pytest
 
@@ -31,18 +29,22 @@ from broker import (
 from broker import settings as settings_of
 from broker.aio.catalog import THREADS
 from broker.store.store import Store
+from broker.waiting import waits as waits_module
 from tests.store.readers import until
 from tests.system.command import held, reported
+from tests.system.looping import SECONDS_MAX, Pulse
 
 MANY = 1_000
+#: An event loop that waits for something misses a beat each 10 ms: half a second, on a machine that runs.
+MISSED_MAX = 50
 
 
 def run(coroutine):
-    return asyncio.run(asyncio.wait_for(coroutine, 60))
+    return asyncio.run(asyncio.wait_for(coroutine, 100))
 
 
 async def condition(holds):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(SECONDS_MAX):
         while not holds():  # noqa: ASYNC110 - threads, too, bring it about
             await asyncio.sleep(0.005)
 
@@ -53,6 +55,12 @@ def client(redis_url, namespace):
     return lambda: AsyncBroker(
         Broker(Store.from_url(redis_url, namespace), settings_of(namespace=namespace, node="desk"))
     )
+
+
+@pytest.fixture
+def seldom(monkeypatch):
+    """A look an hour, and not one a second: who is told soon was told by a ring, or by its own deadline."""
+    monkeypatch.setattr(waits_module, "LOOK_MS", 3_600_000)
 
 
 class TestCalls:
@@ -190,8 +198,8 @@ class TestCalls:
             async with client() as here:
                 subscription = here.subscribe("sink", handler)
                 await here.submit("echo")
-                await asyncio.wait_for(closed.wait(), 20)
-                assert await subscription.join(20)
+                await asyncio.wait_for(closed.wait(), SECONDS_MAX)
+                assert await subscription.join(SECONDS_MAX)
 
         run(main())
 
@@ -208,58 +216,52 @@ class TestWaiting:
                 waits = [asyncio.create_task(job.wait(60)) for job in jobs]
                 await asyncio.sleep(1.5)  # they have looked, and looked again
                 assert threading.active_count() - threads <= THREADS + 2
-                begun = time.monotonic()
-                assert (await here.get(jobs[0].key)).state == "queued"
-                print(f"a call beside {MANY} waits took {time.monotonic() - begun:.4f} s")
-                assert time.monotonic() - begun < 0.5
+                # Did the waits hold the pool, this call would wait for their minute.
+                found = await asyncio.wait_for(here.get(jobs[0].key), 20)
+                assert found.state == "queued"
                 assert len(store.client.client_list()) - before <= 4
-                calls = commands(store)
+                calls, begun = commands(store), time.monotonic()
                 await asyncio.sleep(2)
-                assert commands(store) - calls < 4 * MANY  # a look a second, not one at each turn
-                begun = time.monotonic()
+                calls, seconds = commands(store) - calls, time.monotonic() - begun
+                assert calls < (seconds + 2) * MANY  # a look a second, not one at each turn
                 await asyncio.to_thread(broker.cancel_many, [job.key for job in jobs[:500]])
                 await asyncio.to_thread(broker.remove_many, [job.key for job in jobs[500:]])
-                told = await asyncio.gather(*waits)
-                print(f"{MANY} ends were told within {time.monotonic() - begun:.3f} s")
+                told = await asyncio.wait_for(asyncio.gather(*waits), SECONDS_MAX)
                 assert {record.state for record in told[:500]} == {"cancelled"}
                 assert set(told[500:]) == {None}
-                assert time.monotonic() - begun < 10
                 assert len(here._waits) == 0
 
         run(main())
 
-    def test_an_end_is_told_when_the_log_rings_and_not_at_the_next_look(self, broker, client):
+    def test_an_end_is_told_when_the_log_rings_and_not_at_the_next_look(
+        self, broker, client, seldom
+    ):
         async def main():
-            late = []
             async with client() as here:
                 for number in range(15):
                     job = await here.submit("echo", origin=f"o{number % 3}")
                     waiting = asyncio.create_task(job.wait(60))
                     await asyncio.sleep(0.05 + 0.02 * (number % 5))
-                    begun = time.monotonic()
                     await asyncio.to_thread(broker.cancel, job.key)
-                    assert (await waiting).state == "cancelled"
-                    late.append(time.monotonic() - begun)
-            print(f"told after {[round(1000 * one) for one in late]} ms")
-            assert statistics.median(late) < 0.25
+                    assert (await asyncio.wait_for(waiting, SECONDS_MAX)).state == "cancelled"
 
         run(main())
 
-    def test_one_that_ended_already_is_told_at_once(self, broker, client):
+    def test_one_that_ended_already_is_told_at_once(self, broker, client, seldom):
         async def main():
             async with client() as here:
                 job = await here.submit("echo")
                 await job.cancel()
-                assert (await asyncio.wait_for(job.wait(), 5)).state == "cancelled"
+                assert (await asyncio.wait_for(job.wait(), SECONDS_MAX)).state == "cancelled"
                 assert (await here.wait(job.id)).state == "cancelled"
 
         run(main())
 
-    def test_each_has_a_deadline_of_its_own(self, client):
+    def test_each_has_a_deadline_of_its_own(self, client, seldom):
         async def main():
             async with client() as here:
                 job = await here.submit("echo")
-                long = asyncio.create_task(job.wait(60))
+                long = asyncio.create_task(job.wait(90))
                 begun = time.monotonic()
                 tasks = [asyncio.create_task(job.wait(0.1 * n)) for n in range(8)]
                 late = []
@@ -268,28 +270,27 @@ class TestWaiting:
                         await task
                     late.append(time.monotonic() - begun - 0.1 * number)
                 assert min(late) >= -0.01
-                assert statistics.median(late) < 0.2
+                assert max(late) < SECONDS_MAX  # and not with the longest of them, nor at a look
                 assert not long.done()
                 await job.cancel()
                 assert (await long).state == "cancelled"
 
         run(main())
 
-    def test_a_cancelled_wait_ends_at_once_and_leaves_nothing(self, broker, client):
+    def test_a_cancelled_wait_ends_at_once_and_leaves_nothing(self, broker, client, seldom):
         async def main():
             async with client() as here:
                 jobs = await here.submit_many("echo", range(100))
                 waits = [asyncio.create_task(job.wait()) for job in jobs for _ in range(2)]
-                await asyncio.sleep(0.2)
-                assert len(here._waits) == 200
-                begun = time.monotonic()
+                await condition(lambda: len(here._waits) == 200)
                 for wait in waits[::2]:
                     wait.cancel()
-                await asyncio.gather(*waits[::2], return_exceptions=True)
-                assert time.monotonic() - begun < 1
+                async with asyncio.timeout(SECONDS_MAX):  # the jobs do not end, nor is there a look
+                    await asyncio.gather(*waits[::2], return_exceptions=True)
                 assert len(here._waits) == 100
                 await asyncio.to_thread(broker.cancel_many, [job.key for job in jobs])
-                told = await asyncio.gather(*waits[1::2])
+                async with asyncio.timeout(SECONDS_MAX):
+                    told = await asyncio.gather(*waits[1::2])
                 assert {record.state for record in told} == {"cancelled"}
                 assert len(here._waits) == 0
                 with pytest.raises(TimeoutError):
@@ -320,7 +321,8 @@ class TestWaiting:
             waits = [asyncio.create_task(job.wait()) for job in jobs]
             await asyncio.sleep(0.2)
             await here.close()
-            told = await asyncio.wait_for(asyncio.gather(*waits, return_exceptions=True), 5)
+            async with asyncio.timeout(SECONDS_MAX):
+                told = await asyncio.gather(*waits, return_exceptions=True)
             assert {type(one) for one in told} == {Unavailable}
             with pytest.raises(Unavailable, match="closed"):
                 await jobs[0].wait()
@@ -401,37 +403,27 @@ class TestTheLoop:
             waits = [asyncio.create_task(job.wait(60)) for job in jobs]
             short = [asyncio.create_task(job.wait(0.5)) for job in jobs]
             await asyncio.sleep(0.1)
-            ticks = [time.monotonic()]
-
-            async def tick():
-                while True:
-                    await asyncio.sleep(0.01)
-                    ticks.append(time.monotonic())
-
-            ticking = asyncio.create_task(tick())
-            with self.frozen(server):
-                calls = [asyncio.create_task(here.get(job.key)) for job in jobs]
-                calls += [asyncio.create_task(here.submit("echo")) for _ in jobs]
-                others = [
-                    asyncio.create_task(watcher.changes(2_000)),
-                    asyncio.create_task(here.readers().open().snapshot()),
-                    asyncio.create_task(AsyncBroker.from_url(url)),
-                    asyncio.create_task(subscription.join(1)),
-                ]
-                await asyncio.sleep(3)
-                for task in (*calls, *waits[:25]):
-                    task.cancel()
-                closing = asyncio.create_task(here.close())
-                await asyncio.sleep(1)
-                gaps = [later - sooner for sooner, later in pairwise(ticks)]
+            async with Pulse() as pulse:
+                with self.frozen(server):
+                    calls = [asyncio.create_task(here.get(job.key)) for job in jobs]
+                    calls += [asyncio.create_task(here.submit("echo")) for _ in jobs]
+                    others = [
+                        asyncio.create_task(watcher.changes(2_000)),
+                        asyncio.create_task(here.readers().open().snapshot()),
+                        asyncio.create_task(AsyncBroker.from_url(url)),
+                        asyncio.create_task(subscription.join(1)),
+                    ]
+                    await pulse.beaten(300)
+                    for task in (*calls, *waits[:25]):
+                        task.cancel()
+                    closing = asyncio.create_task(here.close())
+                    await pulse.beaten(100)
             await closing
-            ticking.cancel()
             await asyncio.gather(*calls, *waits, *short, *others, return_exceptions=True)
             if others[2].exception() is None:
                 await others[2].result().close()
-            print(f"{len(gaps)} ticks of 10 ms, the longest {max(gaps):.3f} s")
-            assert len(gaps) > 100
-            assert max(gaps) < 0.5
+            print(f"Redis frozen: the loop missed {pulse.missed_max} beats at once")
+            assert pulse.missed_max < MISSED_MAX
             assert all(isinstance(task.exception(), Unavailable) for task in waits[25:])
             assert all(isinstance(task.exception(), TimedOut | Unavailable) for task in short)
 
@@ -443,19 +435,10 @@ class TestTheLoop:
         async def main():
             async with client() as here, here.readers() as readers:
                 await readers.open().snapshot()
-                ticks = [time.monotonic()]
-
-                async def tick():
-                    while True:
-                        await asyncio.sleep(0.005)
-                        ticks.append(time.monotonic())
-
-                ticking = asyncio.create_task(tick())
-                found = await asyncio.gather(*(readers.open().snapshot() for _ in range(20)))
-                ticking.cancel()
+                async with Pulse() as pulse:
+                    found = await asyncio.gather(*(readers.open().snapshot() for _ in range(20)))
                 assert {len(one.records) for one in found} == {20_000}
-                gap = max(later - sooner for sooner, later in pairwise(ticks))
-                print(f"20 lists of 20,000: the longest tick {gap:.3f} s")
-                assert gap < 0.5
+                print(f"20 lists of 20,000: the loop missed {pulse.missed_max} beats at once")
+                assert pulse.missed_max < MISSED_MAX
 
         run(main())

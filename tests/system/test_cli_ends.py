@@ -42,7 +42,7 @@ class TestWaitAndResult:
         begun = time.monotonic()
         ran = command("wait", key, "--timeout", "0.2")
         assert (ran.code, ran.err.count("\n")) == (5, 1)
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - begun < 30  # as milliseconds read as seconds it would be minutes
 
     def test_a_guess_is_no_end(self, command, broker):
         key = broker.find(submit(command))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
 
 import pytest
 
@@ -167,14 +166,10 @@ def test_more_than_a_window_stays_in_order(command, tmp_path):
 def test_answers_while_the_input_pauses(command):
     """Each line by a slow hand is answered before the next is typed."""
     with command.start("report") as process:
-        waits = []
         for seq in range(1, 6):
-            begun = time.monotonic()
             process.stdin.write(json.dumps(reported("7", seq=seq, node=f"n{seq}")).encode() + b"\n")
             process.stdin.flush()
             assert json.loads(process.stdout.readline())["outcome"] == "applied"
-            waits.append(time.monotonic() - begun)
-        assert sorted(waits)[2] < 0.1  # the first one pays for the start
         process.stdin.close()
         assert process.wait(20) == 0
 

@@ -8,13 +8,13 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from broker.cli import main
 from broker.cli.commands import COMMANDS
+from tests.system.beats import Beats
 from tests.system.command import ROOT, Command, reported, until, waits
 
 
@@ -85,10 +85,10 @@ class TestRedis:
     @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
     def test_a_redis_that_is_down_is_6(self, command, monkeypatch, words):
         monkeypatch.setenv("REDIS_URL", "redis://127.0.0.1:1")
-        begun = time.monotonic()
-        ran = command(*words)
+        with Beats() as passed:
+            ran = command(*words)
         assert (ran.code, ran.out, ran.err.count("\n")) == (6, "", 1)
-        assert time.monotonic() - begun < 5
+        assert passed.seconds < 5
 
     def test_a_host_that_never_answers_is_6_within_5_seconds(self, command, monkeypatch):
         with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf:
@@ -98,9 +98,9 @@ class TestRedis:
                 client.setblocking(False)
                 client.connect_ex(("127.0.0.1", port))
             monkeypatch.setenv("REDIS_URL", f"redis://127.0.0.1:{port}")
-            begun = time.monotonic()
-            assert command("jobs").code == 6
-            assert time.monotonic() - begun < 5
+            with Beats() as passed:
+                assert command("jobs").code == 6
+            assert passed.seconds < 5
             for client in full:
                 client.close()
 
@@ -108,9 +108,9 @@ class TestRedis:
     def test_a_redis_that_is_frozen_is_6_within_5_seconds(self, command, monkeypatch, words):
         with socket.create_server(("127.0.0.1", 0)) as frozen:  # the kernel accepts, nobody answers
             monkeypatch.setenv("REDIS_URL", f"redis://127.0.0.1:{frozen.getsockname()[1]}")
-            begun = time.monotonic()
-            assert command(*words).code == 6
-            assert time.monotonic() - begun < 5
+            with Beats() as passed:
+                assert command(*words).code == 6
+            assert passed.seconds < 5  # tried once more, it would be 6
 
     def test_redis_6_is_refused_by_name(self, command, monkeypatch):
         info = b"# Server\r\nredis_version:6.2.14\r\n"
