@@ -15,6 +15,7 @@ from broker.rules.event import Remove
 from broker.store.parked import ask_replay, parked
 from broker.testing import MemoryBroker
 from tests.store.readers import key, until
+from tests.system.beats import Beats
 from tests.system.subscriber import Ledger, desk_of, log_revs, sub, subscribed
 
 
@@ -129,16 +130,18 @@ def test_a_new_origin_is_found_within_a_second(broker):
     desk_of(broker).report("a")
     with broker.subscribe("g", ledger):
         ledger.has(1)
-        for number in range(3):
-            begun = time.monotonic()
-            desk_of(broker, f"new{number}").report("b")
-            ledger.has(2 + number)
-            seconds.append(time.monotonic() - begun)
-    assert statistics.median(seconds) < 1.0  # of each turn, but for the machine's own hiccups
+        for number in range(5):
+            with Beats() as passed:
+                desk_of(broker, f"new{number}").report("b")
+                ledger.has(2 + number)
+            seconds.append(passed.seconds)
+    assert statistics.median(seconds) < 1.0
 
 
 def test_a_slow_backlog_keeps_no_origin_waiting(broker):
     def handler(delivery):
+        if not ledger.told:
+            desk_of(broker, "new").report("a")
         time.sleep(0.05)
         ledger(delivery)
 
@@ -147,10 +150,9 @@ def test_a_slow_backlog_keeps_no_origin_waiting(broker):
     for origin in origins:
         desk_of(broker, origin).report_many(range(60))
     with broker.subscribe("g", handler):
-        ledger.has(1)
-        desk_of(broker, "new").report("a")
         until(lambda: all(ledger.revs(origin) for origin in [*origins, "new"]))
-    assert len(ledger.told) < 60  # each had its turn before one of them was through
+    firsts = [[one.origin for one in ledger.told].index(origin) for origin in [*origins, "new"]]
+    assert max(firsts) < 60  # each had its turn before one of them was through
 
 
 def test_only_the_origins_that_are_named_are_told(broker):
@@ -342,14 +344,10 @@ def test_sending_never_waits_for_a_reader(broker):
     with broker.subscribe("g", ledger):
         desk.report("0")
         ledger.has(1)
-        slowest = 0.0
         for number in range(1, 200):
-            begun = time.monotonic()
             desk.report(number)
             broker.submit("e", {"n": number})
-            slowest = max(slowest, time.monotonic() - begun)
-        assert ledger.ids == ["0"]
-        assert slowest < 1.0
+        assert ledger.ids == ["0"]  # all was sent while the reader had the first of it in hand
         ledger.go.set()
         ledger.has(399)
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import signal
-import statistics
 import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 
 import pytest
 
+from broker.store.store import Store
 from broker.subscriptions.member import Member
 from broker.subscriptions.subscription import Subscription
 from tests.store.readers import until
@@ -38,17 +39,27 @@ def bursting(broker):
     thread.join()
 
 
+@pytest.fixture
+def sleepy(redis_url, namespace, monkeypatch):
+    """A client whose subscriptions sleep for minutes, where others sleep for a second at most."""
+    for name in ("broker.store.doorbell.SLEEP_MS_MAX", "broker.subscriptions.leases.LOOK_MS_MAX",
+                 "broker.subscriptions.subscription.WAIT_MS_MAX"):  # fmt: skip
+        monkeypatch.setattr(name, 300_000)
+    with closing(Store.from_url(f"{redis_url}?socket_timeout=600", namespace)) as store:
+        yield broker_with(store, namespace, lease_ms=900_000)
+
+
 def test_closing_in_mid_burst_ends_it_at_once_and_the_next_one_goes_on(broker, bursting, caplog):
-    revs, seconds = [], []
+    revs = []
     for turn in range(TURNS):
         ledger = Ledger()
         subscription = broker.subscribe("g", ledger)
         ledger.has(5)
         time.sleep(0.003 * turn)  # close at another moment of the burst each turn
-        begun = time.monotonic()
         subscription.close()
+        begun = len(ledger.told)
         assert subscription.join(20)
-        seconds.append(time.monotonic() - begun)
+        assert len(ledger.told) <= begun + 1  # the one that was just being begun
         subscription.close()
         assert subscription.join()
         told = len(ledger.told)
@@ -57,8 +68,6 @@ def test_closing_in_mid_burst_ends_it_at_once_and_the_next_one_goes_on(broker, b
         assert sub(broker, "g")["owner"] == ""
         assert len(ledger.told) == told
     assert revs == log_revs(broker)[: len(revs)]
-    assert statistics.median(seconds) < 0.1  # of each turn, but for the machine's own hiccups
-    assert max(seconds) < 1.0
     # What another test left to asyncio may be told at any moment.
     assert [one for one in caplog.records if one.name.startswith("broker")] == []
 
@@ -69,9 +78,8 @@ def test_closing_inside_the_handler_finishes_that_event_and_begins_no_other(brok
 
     def handler(delivery):
         told.append(delivery.id)
-        begun = time.monotonic()
         subscription.close()
-        assert time.monotonic() - begun < 0.1
+        assert not subscription.ended  # it does not wait for that, which waits for this handler
 
     ready = threading.Event()
     subscription = broker.subscribe("g", lambda delivery: ready.wait(20) and handler(delivery))
@@ -95,32 +103,26 @@ def test_closing_before_it_has_looked_at_all(broker):
     assert subscription.ended
 
 
-def test_closing_while_it_sleeps_wakes_it(broker):
-    desk_of(broker).report("a")
+def test_closing_while_it_sleeps_wakes_it(sleepy):
+    desk_of(sleepy).report("a")
     ledger = Ledger()
-    seconds = []
     for turn in range(5):
-        subscription = broker.subscribe(f"g{turn}", ledger)
+        subscription = sleepy.subscribe(f"g{turn}", ledger)
         ledger.has(turn + 1)
-        until(lambda: broker.store.client.info("clients")["blocked_clients"])
-        begun = time.monotonic()
+        until(lambda: sleepy.store.client.info("clients")["blocked_clients"])
         subscription.close()
         assert subscription.join(20)
-        seconds.append(time.monotonic() - begun)
-    assert statistics.median(seconds) < 0.1
 
 
-def test_closing_while_it_waits_for_a_retry(broker):
-    desk_of(broker).report("a")
+def test_closing_while_it_waits_for_a_retry(sleepy):
+    desk_of(sleepy).report("a")
     ledger = Ledger(fails="a")
-    member = Member(broker.store, broker.config, "g", ledger, chance=lambda: 0.999)
+    member = Member(sleepy.store, sleepy.config, "g", ledger, chance=lambda: 600)  # ten minutes
     with Subscription(member) as subscription:
         ledger.has(1)
-        begun = time.monotonic()
         subscription.close()
         assert subscription.join(20)
-        assert time.monotonic() - begun < 0.5
-    assert sub(broker, "g")["tries"] == "1"
+    assert sub(sleepy, "g")["tries"] == "1"
 
 
 def test_an_event_in_hand_is_finished_and_its_lease_kept_until_then(store, namespace):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from broker.store.parked import parked
 from broker.subscriptions.member import INTERRUPTED, Member
 from tests.clock import StillClock
 from tests.store.readers import until
+from tests.system.beats import Beats
 from tests.system.subscriber import (
     Ledger,
     Process,
@@ -97,7 +97,7 @@ def test_two_subscriptions_of_one_group_in_one_process_share_like_any_other(brok
 
 
 def test_a_closed_member_is_followed_at_once_and_the_next_term_is_higher(store, namespace):
-    broker = broker_with(store, namespace, lease_ms=60_000)
+    broker = broker_with(store, namespace, lease_ms=600_000)
     desk = desk_of(broker)
     ledgers = Ledger(), Ledger()
     first = broker.subscribe("g", ledgers[0])
@@ -106,11 +106,9 @@ def test_a_closed_member_is_followed_at_once_and_the_next_term_is_higher(store, 
     with broker.subscribe("g", ledgers[1]):
         desk.report("b")
         ledgers[0].has(2)
-        begun = time.monotonic()
         first.close()
         desk.report("c")
-        ledgers[1].has(1)
-        assert time.monotonic() - begun < 2.0  # not after a lease of a minute
+        ledgers[1].has(1)  # and not after a lease of ten minutes
         assert first.join()
     assert (ledgers[0].ids, ledgers[1].ids) == (["a", "b"], ["c"])
     assert ledgers[1].told[0].term > ledgers[0].told[0].term
@@ -125,10 +123,10 @@ def test_a_killed_member_is_followed_within_two_budgets(broker, started):
     with broker.subscribe("g", ledger) as standby:
         until(lambda: standby._member._leases.look_at)
         process.kill()
-        begun = time.monotonic()
-        desk.report("next")
-        told = ledger.has(1)[0]
-        assert time.monotonic() - begun < 2 * LEASE_MS / 1000
+        with Beats() as passed:
+            desk.report("next")
+            told = ledger.has(1)[0]
+        assert passed.seconds < 2 * LEASE_MS / 1000
     assert told.id == "next"
     assert told.term > process.lines[-1].term
 
@@ -136,12 +134,14 @@ def test_a_killed_member_is_followed_within_two_budgets(broker, started):
 def test_a_member_killed_in_the_middle_is_followed_without_a_gap(broker, started):
     desk = desk_of(broker)
     process = started("g")
-    desk.report_many(range(300))
+    for at in range(0, 2_000, 100):
+        desk.report_many(range(at, at + 100))
     until(lambda: len(process.lines) > 20)
     process.kill()
     before = [line.rev for line in process.lines]
+    assert len(before) < 2_000  # it was killed with entries in hand
     with broker.subscribe("g", ledger := Ledger()):
-        until(lambda: ledger.ids[-1:] == ["299"])
+        until(lambda: ledger.ids[-1:] == ["1999"])
     # What was told, but not yet acked, is told once more: one entry at most.
     after = ledger.revs()
     assert (before[:-1] if before[-1] == after[0] else before) + after == log_revs(broker)
@@ -154,14 +154,14 @@ def test_a_frozen_member_is_followed_and_thaws_into_nothing(broker, started):
         desk.report_many(range(at, at + 100))
     until(lambda: len(process.lines) > 20)
     os.kill(process.pid, signal.SIGSTOP)
-    begun = time.monotonic()
     until(lambda: stands_still(process.pid))
     before = [line.rev for line in process.lines]
     assert len(before) < 1_900  # it was frozen with entries in hand
     ledger = Ledger()
     with broker.subscribe("g", ledger) as standby:
-        ledger.has(1)
-        assert time.monotonic() - begun < 2 * LEASE_MS / 1000
+        with Beats() as passed:
+            ledger.has(1)
+        assert passed.seconds < 2 * LEASE_MS / 1000
         os.kill(process.pid, signal.SIGCONT)
         until(lambda: ledger.ids[-1] == "1999")
         assert standby.owned == ["desk"]

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,11 @@ from tests.system.looping import Loop
 from tests.system.machine import free_port
 
 #: Longer than any of this takes: who needs it hangs.
-LONG = 60.0
+LONG = 100.0
+#: What takes a look, which is a second at most, is over by then, on whatever machine.
+SOON = 30.0
+#: Redis is asked once or twice by each look, and hundreds of times a second by who asks in a loop.
+CALLS_A_SECOND_MAX = 12
 
 
 @pytest.fixture
@@ -81,6 +86,15 @@ def calls(broker: Broker) -> int:
     return int(broker.store.client.info("stats")["total_commands_processed"])
 
 
+@contextmanager
+def asks_without_haste(broker: Broker) -> Iterator[None]:
+    """However long it takes."""
+    before, begun = calls(broker), time.monotonic()
+    yield
+    asked = calls(broker) - before
+    assert asked < CALLS_A_SECOND_MAX * (1 + time.monotonic() - begun)
+
+
 class TestTheLog:
     @pytest.mark.parametrize("how", ["trimmed to nothing", "trimmed to the newest", "deleted"])
     def test_may_be_cut_or_lost(self, here, waits_for, how):
@@ -93,7 +107,7 @@ class TestTheLog:
         else:
             client.xtrim(log_of(here), maxlen=int("newest" in how), approximate=False)
         held(here, job.key).finish("completed")
-        assert sleeper.result(10).state == "completed"
+        assert sleeper.result(SOON).state == "completed"
 
     def test_may_be_of_a_wrong_type_for_a_while_and_is_not_asked_in_a_loop(self, here, waits_for):
         job = here.submit("echo")
@@ -101,13 +115,11 @@ class TestTheLog:
         entries = client.dump(log_of(here))
         sleeper = waits_for(here, job)
         client.set(log_of(here), "none")
-        before = calls(here)
-        with pytest.raises(TimeoutError):
+        with asks_without_haste(here), pytest.raises(TimeoutError):
             sleeper.result(2.5)
-        assert calls(here) - before < 30
         client.restore(log_of(here), 0, entries, replace=True)
         held(here, job.key).finish("completed")
-        assert sleeper.result(10).state == "completed"
+        assert sleeper.result(SOON).state == "completed"
 
     def test_may_be_of_a_wrong_type_from_the_beginning(self, here):
         job = here.submit("echo")
@@ -115,7 +127,7 @@ class TestTheLog:
         begun = time.monotonic()
         with pytest.raises(TimedOut):
             job.wait(1.2)
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < SOON
         here.store.client.delete(log_of(here))
         held(here, job.key).finish("completed")
         here.store.client.set(log_of(here), "none")
@@ -132,19 +144,17 @@ class TestTheConnection:
                 if client["flags"] == "b":
                     here.store.client.client_kill_filter(_id=client["id"])
         held(here, job.key).finish("completed")
-        assert sleeper.result(10).state == "completed"
+        assert sleeper.result(SOON).state == "completed"
 
     def test_may_refuse_to_sleep_and_is_not_asked_in_a_loop(self, here, pool):
         """As a user whose rights lack XREAD."""
         job = here.submit("echo")
         here.store.client.execute_command("ACL", "SETUSER", "default", "-xread")
         sleeper = pool.submit(job.wait, LONG)
-        before = calls(here)
-        with pytest.raises(TimeoutError):
+        with asks_without_haste(here), pytest.raises(TimeoutError):
             sleeper.result(2.5)
-        assert calls(here) - before < 30
         held(here, job.key).finish("completed")
-        assert sleeper.result(10).state == "completed"
+        assert sleeper.result(SOON).state == "completed"
 
 
 class TestRedis:
@@ -158,16 +168,16 @@ class TestRedis:
                 sleeper.result(away)
             server.start()
         held(here, job.key).finish("completed")
-        assert sleeper.result(20).state == "completed"
+        assert sleeper.result(SOON).state == "completed"
 
     def test_that_stays_away_until_the_deadline_is_unavailable(self, server, here, waits_for):
         job = here.submit("echo")
-        sleeper = waits_for(here, job, 2.0)
+        sleeper = waits_for(here, job, 5.0)
         kill(server)
-        begun = time.monotonic()
         with pytest.raises(Unavailable):
-            sleeper.result(20)
-        assert time.monotonic() - begun < 6
+            sleeper.result(
+                SOON
+            )  # and not when it was patient for the minute that it is without one
 
     def test_that_stays_away_is_not_waited_for_for_ever(self, server, here, waits_for, monkeypatch):
         monkeypatch.setattr(wait, "AWAY_SECONDS_MAX", 1.0)
@@ -175,20 +185,20 @@ class TestRedis:
         sleeper = waits_for(here, here.submit("echo"), None)
         kill(server)
         with pytest.raises(Unavailable):
-            sleeper.result(20)
+            sleeper.result(SOON)
 
     def test_flushed_is_told_as_a_loss(self, here, waits_for):
         sleeper = waits_for(here, here.submit("echo"))
         here.store.client.flushall()
         with pytest.raises(NotFound, match="was not removed: Redis lost it"):
-            sleeper.result(10)
+            sleeper.result(SOON)
 
     def test_flushed_and_told_of_anew_is_a_loss_too(self, here, waits_for):
         sleeper = waits_for(here, here.submit("echo", id="7"))
         here.store.client.flushall()
         here.submit("echo", id="7")
         with pytest.raises(NotFound, match="replaced by another job of its name"):
-            sleeper.result(10)
+            sleeper.result(SOON)
 
 
 class TestTheJob:
@@ -196,7 +206,7 @@ class TestTheJob:
         job = broker.submit("echo")
         sleeper = waits_for(broker, job)
         broker.remove(job.key)
-        assert sleeper.result(10) is None
+        assert sleeper.result(SOON) is None
 
     def test_removed_while_it_ran_is_none_when_its_holder_ends_it(self, broker, waits_for):
         job = broker.submit("echo")
@@ -204,7 +214,7 @@ class TestTheJob:
         sleeper = waits_for(broker, job)
         assert broker.remove(job.key).rule == "remove_requested"
         holder.finish("cancelled")
-        assert sleeper.result(10) is None
+        assert sleeper.result(SOON) is None
 
     def test_removed_and_submitted_anew_is_none(self, broker, waits_for):
         job = broker.submit("echo", id="7")
@@ -213,7 +223,7 @@ class TestTheJob:
         until(lambda: broker.store.clock.now() > now)
         broker.remove(job.key)
         broker.submit("echo", id="7")
-        assert sleeper.result(10) is None
+        assert sleeper.result(SOON) is None
 
     @pytest.mark.parametrize("how", ["removed", "pruned"])
     def test_that_ended_and_was_let_go_of_before_anybody_looked_has_ended(
@@ -236,14 +246,14 @@ class TestTheJob:
         sleeper = waits_for(broker, job)
         broker.store.client.delete(broker.store.keys.of_job(job.key).job)
         with pytest.raises(NotFound, match="Redis lost it"):
-            sleeper.result(10)
+            sleeper.result(SOON)
 
     def test_replaced_by_a_newer_one_is_not_waited_for(self, broker, waits_for):
         broker.report(reported(state="running"))
         sleeper = waits_for(broker, Job(broker, broker.find("7")))
         broker.report(reported(state="running", created_at=1_700_000_000_001))
         with pytest.raises(NotFound, match="replaced by another job of its name"):
-            sleeper.result(10)
+            sleeper.result(SOON)
 
     def test_that_is_only_guessed_to_have_failed_has_not_ended(self, broker, waits_for):
         job = broker.submit("echo")
@@ -253,7 +263,7 @@ class TestTheJob:
         with pytest.raises(TimeoutError):
             sleeper.result(1.5)
         assert holder.finish("completed").rule == "finished"
-        assert sleeper.result(10).state == "completed"
+        assert sleeper.result(SOON).state == "completed"
 
 
 class TestTheCommand:
@@ -278,21 +288,21 @@ class TestTheCommand:
             kill(server)
             server.start()
             held(here, job.key).finish("completed")
-            assert process.communicate(timeout=20) == (b"completed\n", b"")
+            assert process.communicate(timeout=SOON) == (b"completed\n", b"")
         assert process.returncode == 0
 
     def test_a_redis_that_stays_away_is_6(self, server, begun):
-        process, _ = begun("--timeout", "1.5")
+        process, _ = begun("--timeout", "5")
         with process:
             kill(server)
-            out, err = process.communicate(timeout=20)
+            out, err = process.communicate(timeout=SOON)
         assert (process.returncode, out, err.count(b"\n")) == (6, b"", 1)
 
     def test_a_loss_is_3(self, here, begun):
         process, job = begun()
         with process:
             here.store.client.flushall()
-            out, err = process.communicate(timeout=20)
+            out, err = process.communicate(timeout=SOON)
         assert (process.returncode, out) == (3, b"")
         assert f"{job.key} is not there any more".encode() in err
 
@@ -306,5 +316,5 @@ class TestTheCommand:
             lost, kept = (listed.key for listed in here.jobs())
             here.store.client.delete(here.store.keys.of_job(lost).job)
             held(here, kept).finish("completed")
-            assert process.wait(20) == 7
+            assert process.wait(SOON) == 7
             assert b"1 of 2 jobs did not complete" in process.stderr.read()
