@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,8 @@ for name in [name for name in os.environ if name == "REDIS_URL" or name.startswi
     del os.environ[name]
 # Many tests start `serve` and `up`: each would want the same port. Those of HTTP name their own.
 os.environ["BROKER_LISTEN"] = "off"
+# Begun in the background of a shell, ^C would be ignored by us, and by each program that a test starts and interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,15 @@ class Ran:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
+class Process(subprocess.Popen[bytes]):
+    """One that a failed test ends, and does not wait for."""
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, *rest)
+
+
 class Command:
     """`broker ...` on the test's own namespace."""
 
@@ -62,12 +71,14 @@ class Command:
         assert ran.code == 0, ran
         return ran
 
-    def start(self, *words: object, **options: Any) -> subprocess.Popen[bytes]:
-        """The real entry, in a process of its own."""
+    def start(
+        self, *words: object, program: Sequence[object] = ("-m", "broker.cli"), **options: Any
+    ) -> Process:
+        """The real entry, in a process of its own; or another program of Python's."""
         env = {**os.environ, "PYTHONPATH": str(ROOT), **self.env, **options.pop("env", {})}
-        argv = [sys.executable, "-m", "broker.cli", *map(str, words)]
+        argv = [sys.executable, *map(str, (*program, *words))]
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | options
-        return subprocess.Popen(argv, env=env, **pipes)
+        return Process(argv, env=env, **pipes)
 
     def process(self, *words: object, stdin: bytes = b"", **options: Any) -> Ran:
         with self.start(*words, **options) as process:

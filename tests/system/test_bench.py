@@ -52,13 +52,10 @@ def test_quick_json_gives_every_figure_by_name() -> None:
         assert list(figure) == ["name", "value", "q1", "q3", "goal", "unit", "n"]
         if figure["name"] in LARGE or (figure["name"] in PAINTED and not shutil.which("chromium")):
             assert (figure["value"], figure["n"]) == (None, 0)
-        elif figure["name"].endswith(
-            "_after_ms"
-        ):  # one may hear of it before its sender has read the answer
-            assert figure["value"] > -5
         else:
             assert figure["q1"] <= figure["value"] <= figure["q3"]
-            assert figure["value"] > 0
+            # One may hear of it before its sender has read the answer.
+            assert figure["value"] > 0 or figure["name"].endswith("_after_ms")
 
 
 def test_a_goal_is_met_by_the_median() -> None:

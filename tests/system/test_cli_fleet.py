@@ -308,4 +308,4 @@ class TestDoctor:
     def test_reads_the_server(self, store):
         health = read_health(store)
         assert (health.role, health.policy, health.aof) == ("master", "noeviction", False)
-        assert abs(health.clock_ahead_ms) < 1_000
+        assert abs(health.clock_ahead_ms) < 1_000 + health.answer_ms  # it may have been slow to say

@@ -8,8 +8,6 @@ import os
 import pty
 import select
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -19,7 +17,7 @@ from broker import settings as settings_of
 from broker.rules.record import UNLOGGED
 from broker.store.nodes import WorkerInfo
 from broker.store.store import Store
-from tests.system.command import ROOT, held, reported, until
+from tests.system.command import held, reported, until
 
 
 class Lines:
@@ -173,9 +171,8 @@ def test_the_table_is_drawn_anew_by_each_change_and_not_by_a_clock(command, brok
         "from broker.cli import main, watching; watching.LOOK_SECONDS = 3_600;"
         "raise SystemExit(main(['jobs', '--watch']))"
     )
-    env = {**os.environ, **command.env, "PYTHONPATH": str(ROOT)}
     ends = dict.fromkeys(("stdin", "stdout", "stderr"), slave)
-    with subprocess.Popen([sys.executable, "-c", program], env=env, **ends) as watching:
+    with command.start(program=("-c", program), **ends) as watching:
         os.close(slave)
 
         def shown(text):

@@ -114,8 +114,7 @@ def test_whoever_took_no_snapshot_is_told_to_take_one(desk, readers):
 
 def test_a_hundred_readers_take_one_connection_and_ask_nothing_of_redis(desk, reading, readers):
     desk.report_many(range(50))
-    first = readers.open()
-    first.snapshot()
+    until(lambda: len(readers.records) == 50)
     clients = len(desk.store.client.client_list())
     opened = [readers.open() for _ in range(100)]
     assert all(len(reader.snapshot().records) == 50 for reader in opened)
@@ -140,6 +139,7 @@ def test_changes_of_one_job_that_were_not_taken_are_one(desk, readers):
 
 def test_where_a_reader_stands_a_watcher_goes_on(desk, store, readers):
     desk.report_many("ab")
+    until(lambda: len(readers.records) == 2)
     reader = readers.open()
     held = dict(reader.snapshot().records)
     desk.report("c")
@@ -156,7 +156,7 @@ def test_where_a_reader_stands_a_watcher_goes_on(desk, store, readers):
 
 
 def test_each_is_told_in_order_at_its_own_pace_and_ends_with_the_list(desk, readers):
-    followers = [Follower(readers.open(), pause) for pause in (0, 0, 0.001, 0.005, 0.02, 0.05)]
+    followers = [Follower(readers.open(), pause) for pause in (0, 0, 0.001, 0.005, 0.02, 0.5)]
     origins = [desk, Desk(desk.store, "shelf")]
     for turn in range(60):
         for one in origins:
@@ -265,7 +265,7 @@ def test_one_that_never_reads_costs_no_more_after_twenty_thousand_events(desk, r
 
 @pytest.mark.parametrize("asks", [False, True], ids=["for all", "for some"])
 def test_one_wedged_reader_of_eight_does_not_slow_the_others(desk, readers, asks):
-    """The delay from write to delivery, in alternating rounds with and without one that never takes anything."""
+    """The delay from write to delivery, in alternating turns with and without one that never takes anything."""
     heard = {}
 
     class Timed(Follower):
@@ -288,26 +288,23 @@ def test_one_wedged_reader_of_eight_does_not_slow_the_others(desk, readers, asks
         until(lambda: all(len(heard.get(id, ())) == 7 for id in ids))
         return [moment - at for id in ids for moment in heard[id]]
 
-    def rounds(count):
-        return [late for _ in range(count) for late in write()]
+    def turn(count):
+        return statistics.fmean(late for _ in range(count) for late in write())
 
     until(lambda: all(follower.is_listed for follower in followers))
-    rounds(100)  # warm
+    turn(50)  # warm
     ratios = []
-    for _ in range(10):  # in short turns: whatever else this machine does meets both alike
-        free = p99(rounds(50))
+    for _ in range(20):  # in short turns: whatever else this machine does meets both alike
+        free = turn(20)
         with readers.open("wedged", wanted=wanted("wedged")) as reader:
             reader.snapshot()
-            ratios.append(p99(rounds(50)) / max(free, 0.005))
+            ratios.append(turn(20) / free)
     readers.close()
     for follower in followers:
         follower.join()
-    print(f"p99 beside a wedged one, by the p99 without: {[round(one, 2) for one in ratios]}")
+        assert follower.resyncs == 0
+    print(f"the delay beside a wedged one, by that without: {[round(one, 2) for one in ratios]}")
     assert statistics.median(ratios) <= 2
-
-
-def p99(delays):
-    return statistics.quantiles(delays, n=100)[98]
 
 
 def test_snapshots_amid_writes_and_removals_are_the_state_at_their_cursor(
@@ -355,25 +352,27 @@ def test_a_storm_of_readers_that_come_and_go_harms_nobody(desk, readers):
     """Sixteen threads open, list, follow and close, while jobs come and go."""
     steady = Follower(readers.open())
     over = threading.Event()
+    rounds = [0] * 16
 
     def come_and_go(number):
-        rounds = 0
         while not over.is_set():
             with readers.open() as reader:
                 held = dict(reader.snapshot().records)
                 for change in reader.changes(number % 4):
                     follow(held, change)
             assert reader.changes(1_000) == []
-            rounds += 1
-        return rounds
+            rounds[number] += 1
 
     with ThreadPoolExecutor(16) as pool:
         storm = [pool.submit(come_and_go, number) for number in range(16)]
-        for turn in range(150):
+        for turn in itertools.count():
             desk.report_many(range(turn, turn + 20), seq=turn + 1)
             desk.remove(turn)
+            if turn >= 150 and (min(rounds) > 3 or any(thread.done() for thread in storm)):
+                break
         over.set()
-        assert all(thread.result() > 3 for thread in storm)
+        for thread in storm:
+            thread.result()
     until(lambda: logged(steady.held) == logged(desk.records()))
     assert len(readers._list.inboxes) == 1
     steady.reader.close()

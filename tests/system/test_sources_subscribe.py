@@ -239,7 +239,7 @@ def test_W3_a_wedged_subscriber_holds_up_neither_sender_nor_others_and_then_gets
 
     def wedge(delivery):
         wedged.set()
-        freed.wait(20)
+        freed.wait(60)
         late(delivery)
 
     with (
@@ -247,7 +247,7 @@ def test_W3_a_wedged_subscriber_holds_up_neither_sender_nor_others_and_then_gets
         broker.subscribe("free", free),
         broker.watch() as watcher,
     ):
-        assert wedged.wait(10)
+        assert wedged.wait(30)
         watcher.snapshot()
         revs = say(broker, range(500))
         until(lambda: len(free.told) >= 501)
@@ -276,7 +276,7 @@ def test_W4_a_subscriber_closed_during_a_burst_ends_once_and_its_successor_goes_
         subscription.close()
         closed_at = len(first.told)
         subscription.close()
-        assert subscription.join(1.0)
+        assert subscription.join(30)
         ended_at = len(first.told)
         assert ended_at <= closed_at + 1  # the one in hand
         done.set()

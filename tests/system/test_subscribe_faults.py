@@ -72,9 +72,11 @@ def test_a_flush_is_told_and_repaired_without_spinning(own_broker, caplog):
         client.config_resetstat()
         begun = time.monotonic()
         until(lambda: time.monotonic() - begun > 1.5)
-        assert errors(own_broker.store) < 20 * 1.5
-        calls = client.info("commandstats")
-        assert sum(one["calls"] for one in calls.values()) < 500
+        failed = errors(own_broker.store)
+        calls = sum(one["calls"] for one in client.info("commandstats").values())
+        seconds = time.monotonic() - begun
+        assert failed < 20 * seconds
+        assert calls < 300 * seconds
         desk.view._known.clear()
         desk.report("d")
         until(lambda: "d" in ledger.ids)
@@ -181,9 +183,10 @@ def test_what_fails_at_once_is_neither_the_end_nor_tried_without_one(broker, mon
     steps = []
     monkeypatch.setattr("broker.subscriptions.member.Member.step", failing)
     with broker.subscribe("g", print):
+        until(lambda: len(steps) >= 2)
         begun = time.monotonic()
         until(lambda: time.monotonic() - begun > 0.5)
-    assert 2 <= len(steps) < 10
+    assert len(steps) < 10  # its pauses double: for the tenth it would take 11 s
 
 
 def test_a_bell_that_rings_without_end_is_not_answered_without_end(broker, monkeypatch):
@@ -199,7 +202,8 @@ def test_a_bell_that_rings_without_end_is_not_answered_without_end(broker, monke
         ledger.has(1)
         begun = time.monotonic()
         until(lambda: time.monotonic() - begun > 0.5)
-    assert len(steps) < 50
+        seconds = time.monotonic() - begun
+    assert len(steps) < 25 * (1 + seconds)  # it rests 50 ms after each ring
 
 
 def test_a_full_redis_lets_readers_read_on(own_broker):

@@ -76,6 +76,7 @@ def test_two_hundred_jobs_then_a_restart(machine, redis):
         machine.start("worker", "--node", node, "--import", "tests.system.ledger", **environment)
 
     with Broker.from_url(url, node=ORIGIN) as broker:
+        until(lambda: {worker.node for worker in broker.workers()} == set(NODES), 60)
         payloads = [{"n": n, "seconds": 0.01 * (n % 3)} for n in range(JOBS)]
         jobs = broker.submit_many("ledger", payloads)
         assert [job.result(timeout=60) for job in jobs] == [n**2 for n in range(JOBS)]
