@@ -73,6 +73,10 @@ class Unanswered(Unavailable):
     """Redis did not answer: the call may have been taken or not; to repeat it does no harm where it names itself."""
 
 
+class Busy(Unavailable):
+    """This process has too many calls in hand: this one was not made; retry in a moment."""
+
+
 class Unwritable(BrokerError, OSError):
     """The disk did not take a write (full, read-only, failing): nothing is lost; retry once it is mended."""
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Self, TypeVar
 
+from broker.aio.calls import Calls
 from broker.aio.readers import AsyncReader, AsyncReaders
 from broker.aio.twin import Twin, stream, twin
 from broker.client import Broker
@@ -30,9 +30,6 @@ from broker.waiting.waits import Waits
 
 T = TypeVar("T")
 Lasting = TypeVar("Lasting", AsyncReaders, AsyncReader, AsyncSubscription)
-
-#: How many calls are on their way at once; more wait for their turn.
-THREADS = 8
 
 
 class AsyncLog(Twin[Log]):
@@ -61,11 +58,11 @@ class AsyncLog(Twin[Log]):
 class AsyncCatalog(Twin[Broker]):
     """What can be asked; see `AsyncBroker`."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, *, calls: Calls | None = None) -> None:
         super().__init__(broker, self.run)
         self.broker = broker
         self.config = broker.config
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="broker-calls")
+        self._calls = calls or Calls()
         self._waits = Waits(broker.store, broker.view)
         self._lasting: list[AsyncReaders | AsyncReader | AsyncSubscription] = []
         self._is_closed = False
@@ -93,8 +90,8 @@ class AsyncCatalog(Twin[Broker]):
     async def close(self) -> None:
         """End its readers, subscriptions and waits, and give back the threads and the connections.
 
-        Calls that are on their way end first, as does the event that a subscription has in hand (where that closes
-        this, it ends later). Closing twice does nothing.
+        Calls that were begun, or wait for a thread, end first, as does the event that a subscription has in hand
+        (where that closes this, it ends later). Closing twice does nothing.
         """
         self._is_closed = True
         for one in self._lasting:
@@ -103,18 +100,22 @@ class AsyncCatalog(Twin[Broker]):
             if isinstance(one, AsyncSubscription):
                 with suppress(Exception):  # who joins it is told
                     await one.join()
-        await asyncio.shield(asyncio.to_thread(self._give_back))
+        await asyncio.shield(self._give_back())
 
-    def _give_back(self) -> None:
+    async def _give_back(self) -> None:
+        try:
+            await self._calls.close()
+        finally:
+            await asyncio.to_thread(self._end)
+
+    def _end(self) -> None:
         self._waits.close()
-        self._threads.shutdown()
         self.broker.close()
 
     async def run(self, call: Callable[[], T]) -> T:
-        """Await what blocks. Given up by the caller, it still ends."""
-        if self._is_closed:
-            raise Unavailable("this client is closed")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        """Await what blocks, on a thread of this client. Once begun it ends, also where its caller gave it up."""
+        self._check_open()
+        return await self._calls.run(call)
 
     # --- reading ---------------------------------------------------------------------------------
 

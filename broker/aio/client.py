@@ -45,8 +45,8 @@ class AsyncReporter(Twin[Reporter]):
 class AsyncBroker(AsyncCatalog):
     """A client of one namespace on one Redis, for one event loop; `async with` it, or `close` it.
 
-    What it is made of is `broker`. A call that was cancelled ends in its thread all the same: whether it was taken is
-    then not known, as after Unavailable.
+    What it is made of is `broker`. A call that was cancelled after it had begun ends in its thread all the same:
+    whether it was taken is then not known, as after Unavailable.
     """
 
     # --- writing ---------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from starlette.routing import Match
 
 from broker.errors import (
     BrokerError,
+    Busy,
     Damaged,
     Invalid,
     JobFailed,
@@ -36,6 +37,7 @@ _STATUS: tuple[tuple[type[BrokerError], int, str], ...] = (
     (JobFailed, 409, "job_failed"),
     (Untrusted, 403, ""),
     (TimedOut, 504, "timed_out"),
+    (Busy, 503, "busy"),
     (Unavailable, 503, "unavailable"),
     (Damaged, 503, "damaged"),
 )

@@ -13,6 +13,7 @@ from ipaddress import ip_address
 
 import uvicorn
 
+from broker.aio.calls import Calls
 from broker.aio.client import AsyncBroker
 from broker.client import Broker
 from broker.config import Settings
@@ -28,6 +29,8 @@ from broker.web.timings import Timings
 
 #: How long requests in hand may take to end when the server does, in seconds.
 END_SECONDS_MAX = 3
+#: How long a call of a request waits for a thread where others, which Redis may not answer, hold them, in seconds.
+TURN_SECONDS_MAX = 5.0
 #: Connections that the system holds until we take them.
 BACKLOG = 1_024
 
@@ -54,7 +57,8 @@ def serving(
         return
     draining, timings = draining or threading.Event(), Timings()
     with bound(config) as (listener, door), broker.readers(told=timings.follow) as readers:
-        hub = Hub(AsyncBroker(broker), readers, turns, draining, timings)
+        calls = Calls(waiting_max=CLIENTS_MAX, wait_seconds_max=TURN_SECONDS_MAX)
+        hub = Hub(AsyncBroker(broker, calls=calls), readers, turns, draining, timings)
         server = _Server(hub, door, Gate(config.token, door.port), listener, died)
         server.start()
         try:
