@@ -33,7 +33,7 @@ ANYTIME = "anytime"
 FROZEN = "frozen"
 
 #: No reader lives longer, whatever is broken.
-SECONDS_MAX = 20
+SECONDS_MAX = 60
 PR_SET_PDEATHSIG = 1
 
 

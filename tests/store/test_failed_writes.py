@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import socket
 import threading
-import time
 from collections import Counter
 from functools import partial
 
@@ -18,11 +17,11 @@ from broker.store.server import PrivateRedis
 from broker.store.store import Store
 from broker.store.view import View
 from tests.store.cutting_proxy import CuttingProxy
+from tests.store.readers import until
 from tests.store.story import CREATED
 from tests.store.twins import ORIGIN, key, pair
 
 FORGETFUL = {"appendonly": "no", "save": ""}
-DEADLINE_SECONDS = 10.0
 
 
 @pytest.fixture(scope="module")
@@ -182,12 +181,6 @@ def test_a_read_only_replica_takes_nothing(replicated, namespace):
     assert view.apply([report("7", seq=1)])[0].rule == "first_sighting"
     there.close()
     here.close()
-
-
-def until(fulfilled):
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not fulfilled():
-        assert time.monotonic() < deadline
 
 
 @each_event

@@ -107,7 +107,7 @@ def test_an_owner_frozen_past_its_lease_and_thawed_is_refused_everything(desk, n
     told = desk.report_many("abcd")
     ended, pid = nursery.run(run=0, point=FROZEN, at=2, lease_ms=100)
     assert ended == "stopped"
-    second = group(desk.store, "second")
+    second = group(desk.store, "second", lease_ms=600_000)  # which none of this lasts
     claim = until(lambda: second.claim(ORIGIN))
     owner = Owner(desk.store, "second", term=claim.term)
     assert (owner.fetch(), owner.tries) == (told[1:], 1)

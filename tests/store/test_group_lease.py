@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from broker.errors import Refused
-from broker.testing import MovableClock
+from tests.clock import StillClock
 from tests.store.members import (
     GROUP,
     LEASE_MS,
@@ -22,7 +22,7 @@ from tests.store.readers import ORIGIN
 
 @pytest.fixture
 def desk(desk_on_each):
-    desk_on_each.store.clock = MovableClock(desk_on_each.store.client)
+    desk_on_each.store.clock = StillClock(desk_on_each.store.clock)
     return desk_on_each
 
 

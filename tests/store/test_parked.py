@@ -7,14 +7,14 @@ import pytest
 from broker.errors import Invalid, NotFound
 from broker.rules.key import Key
 from broker.store.parked import ask_replay, parked
-from broker.testing import MovableClock
+from tests.clock import StillClock
 from tests.store.members import GROUP, LEASE_MS, Owner
 from tests.store.readers import ORIGIN, Desk
 
 
 @pytest.fixture
 def desk(desk_on_each):
-    desk_on_each.store.clock = MovableClock(desk_on_each.store.client)
+    desk_on_each.store.clock = StillClock(desk_on_each.store.clock)
     return desk_on_each
 
 

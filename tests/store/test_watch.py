@@ -17,7 +17,7 @@ from broker.store import follow, scan
 from broker.store.log import Log
 from broker.store.store import Store
 from broker.store.watch import Watcher, read_cursor
-from tests.store.readers import ORIGIN, Desk, changes_until, key, logged, report, until
+from tests.store.readers import ORIGIN, Desk, blocked, changes_until, key, logged, report, until
 
 
 def states(changes):
@@ -274,14 +274,14 @@ def test_a_new_origin_whose_log_was_cut_is_listed(desk, watcher):
 def test_new_origins_are_found_while_waiting(desk, store, watcher):
     desk.report("a")
     watcher.snapshot()
-    begun = time.monotonic()
-    with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(watcher.changes, 5_000)
+    with ThreadPoolExecutor() as pool, closing(watcher):
+        waiting = pool.submit(watcher.changes, 600_000)
+        until(lambda: blocked(store))
         Desk(store, "shelf").report("b")
-        assert states(waiting.result()) == [("b", "running")]
-        assert time.monotonic() - begun < 3
-    Desk(store, "shelf").report("b", "completed")
-    assert states(watcher.changes(5_000)) == [("b", "completed")]
+        # By the look of each second: at its end the call would find it after ten minutes.
+        assert states(waiting.result(60)) == [("b", "running")]
+        Desk(store, "shelf").report("b", "completed")
+        assert states(watcher.changes(5_000)) == [("b", "completed")]
 
 
 def test_only_the_origins_asked_for_are_watched(desk, store):
@@ -293,13 +293,16 @@ def test_only_the_origins_asked_for_are_watched(desk, store):
         assert list(watcher.records) == [key("b", "shelf")]
 
 
-def test_waiting_for_nothing_neither_spins_nor_overstays(desk, store, watcher):
+def test_waiting_for_nothing_neither_spins_nor_overstays(desk, store, watcher, monkeypatch):
+    asked, wait = [], watcher._bell.wait
+    monkeypatch.setattr(watcher._bell, "wait", lambda logs, ms: asked.append(ms) or wait(logs, ms))
     desk.report("a")
     watcher.snapshot()
     calls = commands(store)
     begun = time.monotonic()
     assert watcher.changes(1_500) == []
-    assert 1.4 < time.monotonic() - begun < 2.5
+    assert time.monotonic() - begun >= 1.5
+    assert sum(asked) <= 1_500 + len(asked)  # each is rounded to a millisecond
     assert commands(store) - calls < 30
 
 

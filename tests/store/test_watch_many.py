@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import signal
@@ -12,10 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
+import redis
 
+from broker.store import doorbell, watch
 from broker.store.log import CHUNK_MAX
 from broker.store.store import Store
-from broker.store.watch import Watcher
+from broker.store.watch import LOOK_SECONDS, Watcher
 from tests.store.readers import Desk, blocked, changes_until, report, until
 
 PAIRS = 1_000
@@ -59,13 +62,14 @@ def test_a_sleeping_reader_delays_nobody_and_misses_nothing(desk, store):
         awake.snapshot()
         asleep.snapshot()
         desk.report("one")
-        slowest = 0.0
+        seconds = []
         for number in range(100):
             begun = time.monotonic()
             desk.report(number)
             changes_until(awake, lambda told, id=str(number): id in {c.key.id for c in told})
-            slowest = max(slowest, time.monotonic() - begun)
-        assert slowest < 1.0
+            seconds.append(time.monotonic() - begun)
+        # Milliseconds: each is told by its ring. Who had to wait for the next look at all logs would need a second.
+        assert statistics.median(seconds) < LOOK_SECONDS / 2
         told = changes_until(asleep, lambda told: len(told) == 101)
         assert [change.key.id for change in told] == ["one", *map(str, range(100))]
 
@@ -80,59 +84,76 @@ def test_a_reader_that_fell_behind_is_served_in_bounded_chunks(desk, store):
         assert max(sizes) <= CHUNK_MAX
 
 
-def test_closing_ends_a_blocked_call_at_once(desk, store):
+@pytest.fixture
+def sleeps(monkeypatch):
+    """How each sleep of a doorbell ended: in its own time, or hung up."""
+    ends = []
+
+    def ring(*args, ring=doorbell._ring):
+        try:
+            rung = ring(*args)
+        except redis.ConnectionError:
+            ends.append("hung up")
+            raise
+        ends.append("in its time")
+        return rung
+
+    monkeypatch.setattr(doorbell, "_ring", ring)
+    return ends
+
+
+def test_closing_ends_a_blocked_call_at_once(desk, store, sleeps, monkeypatch):
+    """It hangs up on the sleep under way, which would else last for what are 2.5 s here."""
+    for module, name in ((doorbell, "SLEEP_MS_MAX"), (watch, "LOOK_SECONDS")):
+        monkeypatch.setattr(module, name, 2.5 * getattr(module, name))
     desk.report("a")
-    seconds = []
     with ThreadPoolExecutor() as pool:
         for _ in range(5):
             watcher = Watcher(store)
             watcher.snapshot()
             waiting = pool.submit(watcher.changes, 60_000)
             until(lambda: blocked(store))
-            begun = time.monotonic()
             watcher.close()
             assert waiting.result() == []
-            seconds.append(time.monotonic() - begun)
+            assert sleeps[-1] == "hung up"
             assert watcher.changes(60_000) == []
             watcher.close()
             until(lambda: not blocked(store))
-    assert statistics.median(seconds) < 0.1
 
 
 def test_closing_in_mid_burst_ends_it_once_without_an_error_or_an_empty_change(desk, store):
     done = threading.Event()
 
     def burst():
-        for number in range(10_000):
+        for number in itertools.count():
             if done.is_set():
                 return
             desk.report(number)
 
-    def read(watcher):
-        batches = []
+    def read(watcher, batches):
         while batch := watcher.changes(60_000):
             batches.append(batch)
-        return batches, time.monotonic()
 
     desk.report("before", "completed")
-    seconds = []
     with ThreadPoolExecutor() as pool:
         writing = pool.submit(burst)
-        for turn in range(20):
-            watcher = Watcher(store)
-            watcher.snapshot()
-            reading = pool.submit(read, watcher)
-            until(lambda w=watcher: len(w.records) > 10)
-            time.sleep(0.003 * turn)  # close at another moment of the burst each turn
-            begun = time.monotonic()
-            watcher.close()
-            batches, ended = reading.result()
-            seconds.append(ended - begun)
-            assert all(change.key and change.record for batch in batches for change in batch)
-        done.set()
+        try:
+            for turn in range(20):
+                watcher = Watcher(store)
+                watcher.snapshot()
+                batches = []
+                reading = pool.submit(read, watcher, batches)
+                until(lambda w=watcher: len(w.records) > 10)
+                time.sleep(0.003 * turn)  # close at another moment of the burst each turn
+                watcher.close()
+                given = len(batches)
+                reading.result(60)
+                # The one on its way at most: who went on would be given more while the burst lasts, which is for ever.
+                assert len(batches) <= given + 1
+                assert all(change.key and change.record for batch in batches for change in batch)
+        finally:
+            done.set()
         writing.result()
-    assert statistics.median(seconds) < 0.1  # of each turn, but for the machine's own hiccups
-    assert max(seconds) < 1.0
 
 
 def test_closing_before_and_between_calls_leaves_no_connection_behind(desk, store):
@@ -161,7 +182,7 @@ def test_a_killed_reader_leaves_nothing_behind(desk, store, redis_url, namespace
     reports = spawn.Queue()
     reader = spawn.Process(target=watch_forever, args=(redis_url, namespace, reports))
     reader.start()
-    assert reports.get(timeout=30) == "ready"
+    assert reports.get(timeout=60) == "ready"
     until(lambda: blocked(store))
     os.kill(reader.pid, signal.SIGKILL)
     reader.join()
