@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -79,11 +79,11 @@ class EngineSuite:
 
     def test_it_ends_soon_after_the_wish_to_stop(self, ways):
         engine, payload = ways.runs_until_stopped
-        wish = threading.Event()
-        threading.Timer(0.2, wish.set).start()
-        ctx = context(wish.is_set)
+        looks = itertools.count(1)
+        ctx = context(lambda: next(looks) >= 3)
         began_at = time.monotonic()
         with contextlib.suppress(Stopped):
             engine.run(ctx, payload)
         assert ctx.saw_stop
-        assert 0.2 <= time.monotonic() - began_at < 2.0
+        # Who does not stop runs for ten minutes, or for ever.
+        assert time.monotonic() - began_at < 60

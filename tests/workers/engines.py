@@ -87,10 +87,10 @@ def polite(ctx, payload):
 
 @engine("stubborn")
 def stubborn(ctx, payload):
-    """Runs for a minute, and looks at nothing."""
+    """Runs for ten minutes, and looks at nothing."""
     _mark(payload)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    time.sleep(60)
+    time.sleep(600)
 
 
 @engine("nap")
@@ -104,7 +104,7 @@ def litter(ctx, payload):
     """Ends well, and leaves a child behind."""
     pid = os.fork()
     if pid == 0:
-        time.sleep(60)
+        time.sleep(600)
         os._exit(0)
     return pid
 

@@ -70,5 +70,5 @@ class TestProcess(EngineSuite):
             fails=(program(leave, "{code}"), {"code": 3}),
             fails_for_good=(program(leave, "{code}", permanent=[3]), {"code": 3}),
             speaks=(program("print('s\\u00e4id')"), None, "säid\n"),
-            runs_until_stopped=(program("import time; time.sleep(60)"), None),
+            runs_until_stopped=(program("import time; time.sleep(600)"), None),
         )

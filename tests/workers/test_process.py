@@ -157,9 +157,8 @@ def test_output_comes_while_the_program_runs():
 
 
 def test_a_child_that_holds_the_pipes_open_does_not_keep_the_job():
-    began_at = time.monotonic()
-    result = run("import subprocess; print(subprocess.Popen(['sleep', '30']).pid)")
-    assert time.monotonic() - began_at < 5
+    result = run("import subprocess; print(subprocess.Popen(['sleep', '600']).pid)")
+    assert alive(int(result["stdout"]))  # it was not waited for
     os.kill(int(result["stdout"]), signal.SIGKILL)  # a worker kills the whole group
 
 
@@ -167,8 +166,8 @@ def test_a_program_that_closed_its_pipes_is_still_waited_for_and_stopped():
     ctx = context(stop=lambda: True)
     began_at = time.monotonic()
     with pytest.raises(Stopped):
-        run("import os, time; os.close(1); os.close(2); time.sleep(30)", ctx=ctx)
-    assert time.monotonic() - began_at < 5
+        run("import os, time; os.close(1); os.close(2); time.sleep(600)", ctx=ctx)
+    assert time.monotonic() - began_at < 60
 
 
 def test_a_program_dies_with_the_horse_that_ran_it(tmp_path):
@@ -181,7 +180,7 @@ def test_a_program_dies_with_the_horse_that_ran_it(tmp_path):
     program = int(until(lambda: pid_file.exists() and pid_file.read_text()))
     os.kill(horse, signal.SIGKILL)
     os.waitpid(horse, 0)
-    until(lambda: not alive(program), seconds=5)
+    until(lambda: not alive(program))
 
 
 # --- in a worker
@@ -218,4 +217,4 @@ def test_a_program_that_does_not_end_is_killed_with_its_children(fleet, config):
     [chunk] = until(job.output)
     job.cancel()
     assert fleet.ended(job).state == "cancelled"
-    until(lambda: not alive(int(chunk.text)), seconds=5)
+    until(lambda: not alive(int(chunk.text)))
