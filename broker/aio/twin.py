@@ -1,4 +1,4 @@
-"""What makes the asyncio twin of a class that blocks: each call is the very same one, made on a thread and awaited."""
+"""Makes the asyncio twin of a class whose calls block: each is the same call, made on a thread and awaited."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Twin(Generic[Held_co]):
 def twin(
     method: Callable[Concatenate[Inner, P], T],
 ) -> Callable[Concatenate[Twin[Inner], P], Coroutine[Any, Any, T]]:
-    """The same call, awaited. Given up by who awaits it, it still ends, and nobody is told."""
+    """The same call, awaited. Cancelled after it has begun it still ends, and its result is dropped."""
 
     @wraps(method)
     async def call(self: Twin[Inner], /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -154,7 +154,7 @@ class SharedList:
             self._history.add(steps)
             self.cursor = cursor
             rung = self._offer(steps) if steps else []
-            rung += self._look_whether(is_listed)
+            rung += self._note_listed(is_listed)
         ring_bells(rung)
         return steps
 
@@ -178,11 +178,11 @@ class SharedList:
         """The reading met trouble."""
         with self.lock:
             self.trouble = error
-            rung = self._look_whether(is_listed)
+            rung = self._note_listed(is_listed)
         ring_bells(rung)
 
-    def _look_whether(self, is_listed: bool) -> list[Inbox]:
-        """Those who wait for the first list are woken by it, and by what stands in its way."""
+    def _note_listed(self, is_listed: bool) -> list[Inbox]:
+        """Wake those who wait for the first list: once it is there, or where trouble stands in its way."""
         if self.is_listed:
             return []
         self.is_listed = is_listed

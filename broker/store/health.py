@@ -1,6 +1,6 @@
 """What the server says of itself that matters to us (version, persistence, eviction, memory, clock), and our way to it.
 
-It changes nothing. What of it is wrong is for `broker.checkup` to judge.
+It changes nothing. What of it is wrong is for `broker.fleet.checkup` to judge.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Ringer: tells which jobs the logs of some origins speak of, as soon as they do. One thread, one connection.
+"""Ringer: wakes those who wait for jobs as soon as an entry of a log names one of them. One thread, one connection.
 
-It holds no record and promises nothing: a log that is cut, replaced or damaged may keep a word from it. Whoever is
-rung looks, and looks from time to time without being rung.
+A wake-up is a hint: where a log was trimmed, replaced or damaged it may be missing. So a waiter reads the record when
+it is woken, and also polls it now and then.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from broker.store.store import Store
 
 #: How long one sleep lasts at most, in ms.
 SLEEP_MS = 1_000
-#: The pause after a failure, in seconds: as often those who wait look by themselves.
+#: The pause after a failure, in seconds: waiters poll as often by themselves.
 PAUSE_SECONDS = 1.0
 #: An origin that nobody asks for is followed on for so long, in seconds: the next one to ask need not wake us.
 LINGER_SECONDS = 10.0
@@ -29,7 +29,7 @@ _log = logging.getLogger(__package__)
 
 
 class Ringer:
-    """A context manager. `ring(origin, jobs)` is called in its thread; None for jobs: any there may have changed."""
+    """A context manager. Calls `ring(origin, jobs)` in its thread; `jobs` is None where any may have changed."""
 
     def __init__(self, store: Store, ring: Callable[[str, Collection[Key] | None], None]) -> None:
         self._store = store
@@ -46,7 +46,7 @@ class Ringer:
         self._thread.start()
 
     def ask(self, origins: Collection[str]) -> None:
-        """From any thread: follow these, too, for a while from now on."""
+        """From any thread: follow these origins, too, for `LINGER_SECONDS` from now on."""
         now = time.monotonic()
         with self._lock:
             is_new = not self._asked_at.keys() >= set(origins)

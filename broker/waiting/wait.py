@@ -1,11 +1,10 @@
-"""Waiting for a job's end: its record decides, the log only rings.
+"""Waiting for a job's end: the record decides, the log only wakes the waiter.
 
-Whatever happens to the log (cut, lost, of a wrong type), to the connection or to Redis meanwhile, the record is looked
-at again within a second, or when Redis is back; so nothing makes it hang, and nothing but the job's end, its removal or
-its loss ends it early.
+Whatever happens meanwhile to the log (trimmed, lost, of a wrong type), to the connection or to Redis, the record is
+read again within a second, or once Redis is back. So no wait hangs, and only the job's end, its removal or its loss
+ends one before its deadline.
 
-What a look at the record means is told here once (`over`), for one wait that blocks and for a thousand that are
-awaited (`broker.waits`).
+`over` says what a record means for a wait; it serves the one that blocks and the many that are awaited (`waits.py`).
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Wait:
     def __init__(self, key: Key, timeout: float | None) -> None:
         self.key = key
         self.record: Record | None = None
-        #: Where the log stood just before that: what happens after it rings again. Empty: it cannot ring.
+        #: The log's newest rev just before that read: later entries wake the waiter. Empty: the log cannot be read.
         self.rev = ""
         self._timeout = timeout
         self.deadline = math.inf if timeout is None else time.monotonic() + timeout

@@ -1,7 +1,7 @@
-"""Waits: any number of jobs whose ends are awaited at once, on two threads and two connections.
+"""Waits: any number of waits for the ends of jobs, on two threads and two connections.
 
-One thread looks at the records, all that are due in one call; what a look means is `broker.waiting`'s. It looks when
-the logs ring, and at all of them each second.
+One thread reads the records, all that are due in one call: when an entry names them, and all of them once a second.
+`over` in `wait.py` says what a record means for a wait.
 """
 
 from __future__ import annotations

@@ -37,9 +37,8 @@ def dump(value: Any) -> bytes:
         raise Damaged(f"what is kept there has no JSON form: {wrong}") from None
     try:
         return text.encode()
-    except (
-        UnicodeEncodeError
-    ):  # half a character, written by a foreign hand: as an escape it is text
+    except UnicodeEncodeError:
+        # A lone surrogate, which another program wrote: as an escape it is valid JSON.
         return json.dumps(value, separators=(",", ":")).encode()
 
 

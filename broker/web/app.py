@@ -1,4 +1,4 @@
-"""The application: every route, with nobody at its door yet."""
+"""The application: every route, without the guard in front of it (`server.py` adds that)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARTS = (jobs, fleet, watch, events, health, metrics, auth, docs, pages)
 
 
 def create_app(hub: Hub, gate: Gate | None = None) -> FastAPI:
-    """All that one HTTP server answers to whoever passes its guard."""
+    """The routes of one HTTP server, and the state that they share."""
     app = FastAPI(
         title="fleet-broker",
         version=version("fleet-broker"),

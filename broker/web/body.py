@@ -16,9 +16,9 @@ from broker.web.problems import Problem, problem
 BODY_BYTES_MAX = LINE_BYTES_MAX
 #: How long a body may take to come, from its first byte to its last.
 BODY_SECONDS_MAX = 10.0
-#: How much of all bodies is in hand at once: beyond, who still sends is told to come again.
+#: How many bytes of all bodies together are held at once; beyond that, a request is answered 503.
 HELD_BYTES_MAX = 128 * BODY_BYTES_MAX
-#: How long, and how far, a body is read and dropped that nobody wants: so much as lets its sender read the answer.
+#: How long, and how many bytes, an unwanted body is read and dropped, so that its sender can read the answer.
 DRAIN_SECONDS_MAX = 1.0
 DRAIN_BYTES_MAX = 2 * BODY_BYTES_MAX
 
@@ -69,10 +69,10 @@ def _too_large(limit_bytes: int) -> Problem:
 
 
 class Drain:
-    """Lets an answer come before its request's body was read: the connection ends after it.
+    """Sends an answer also where the request's body was not read to its end, then closes the connection.
 
-    Not at once: that would reset it, and a client that still sends might never see the answer. For a moment more,
-    what comes is dropped. Of all bodies together so much is taken, and no more: clients are many, and memory is one.
+    Closing at once would reset it, and a client that still sends might never see the answer: so for a moment the rest
+    of the body is read and dropped. It also bounds the memory that all bodies together may take.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -112,9 +112,8 @@ class _Exchange:
 
     async def receive(self) -> Message:
         message, size = await self._next()
-        if (
-            self._is_answered
-        ):  # a stream only listens for its client's end: nobody keeps what else comes
+        if self._is_answered:
+            # A stream only waits for the disconnect: what else comes is dropped, so it does not count.
             return message
         try:
             self._hold(size)
@@ -125,7 +124,7 @@ class _Exchange:
         return message
 
     def let_go(self) -> None:
-        """Its body is in nobody's hands any more."""
+        """Its body is not held any more."""
         self._hold(-self._held)
         self._held = 0
 

@@ -146,7 +146,7 @@ class Gauges:
         yield _gauge("broker_damaged_keys", "Keys that could not be read.", len(seen.damaged))
 
     def groups(self, groups: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
-        """How far behind each group is, over all origins, by `broker.groups.group_json`."""
+        """How far behind each group is, over all origins, as `broker.subscriptions.groups.group_json` tells it."""
         labels = self._groups.keep(seen["group"] for seen in groups)
         found: dict[str, dict[tuple[str, ...], float]] = {
             name: defaultdict(float) for name in _OF_GROUPS

@@ -1,8 +1,7 @@
-"""Who may ask us at all: decided for every request on its headers alone, before anything else looks at it.
+"""Who may ask at all: decided for every request by its headers alone, before anything else looks at it.
 
-A server on loopback is reached by each web page that its user opens: only the names by which we are called (against
-DNS rebinding), our own origin, and JSON (which no form sends) tell our users from such a page. Beside them there is
-the token.
+Every web page that a user opens can reach a server on loopback. The Host header (against DNS rebinding), the Origin
+header and JSON (which no form sends) tell our own users from such a page; beside them there is the token.
 """
 
 from __future__ import annotations

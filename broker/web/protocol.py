@@ -1,4 +1,4 @@
-"""One connection: what uvicorn's does not bound, and its own answers in our form."""
+"""One connection: the bounds that uvicorn lacks, and its own error answers as problem documents."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REPEAT_SECONDS = 60.0
 
 
 class Connection(H11Protocol):
-    """HTTP/1.1 for one client. Who sends half a head is cut off, and who does not read what it asked for; what is no
+    """HTTP/1.1 for one client. One that sends half a head, or does not read what it asked for, is cut off; what is not
     HTTP is answered by a problem document.
     """
 

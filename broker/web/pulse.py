@@ -1,6 +1,6 @@
-"""What changes without an entry of any log: who is in doubt, how it all stands.
+"""What changes without a log entry: the jobs in doubt, the overview, nodes and groups.
 
-It is looked at once a second for all clients together, by one task for each server, and only while somebody listens.
+One task of each server reads it once a second for all clients together, and only while one is connected.
 """
 
 from __future__ import annotations
@@ -116,14 +116,14 @@ class Pulse:
             except BrokerError as error:  # the readers tell it, and when it is over
                 _log.debug("nothing new is known: %s", error)
                 self._forget()
-            except Exception as error:  # noqa: BLE001 - the others are to be told again once it is over
+            except Exception as error:  # noqa: BLE001 - one failed look must not end the task
                 self._warn(error)
                 self._forget()
             self._tell_trouble()
             await asyncio.sleep(max(PULSE_SECONDS / 10, began + PULSE_SECONDS - time.monotonic()))
 
     def _tell_trouble(self) -> None:
-        """That the readers meet some, or no more, is in no change: the bell tells to look."""
+        """Wake the streams when the readers' trouble begins or ends: no change tells them."""
         is_troubled = self._readers.trouble is not None
         if is_troubled is not self._was_troubled:
             self._was_troubled = is_troubled
@@ -134,7 +134,7 @@ class Pulse:
             listener.bell()
 
     def _forget(self) -> None:
-        """Who comes now must not take for new what was seen before the trouble."""
+        """A client that connects now must not be sent what was read before the trouble."""
         self.newest.clear()
         self._groups_at = -GROUPS_SECONDS
 

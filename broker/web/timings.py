@@ -1,6 +1,6 @@
 """What this process itself sees and counts for Prometheus: how long jobs wait and run, and what is asked of it.
 
-Redis keeps none of this. Each `serve` sees all jobs, from when it started on: so whoever adds up several must not.
+Redis keeps none of this. Each `serve` process sees all jobs from its own start on: do not sum over processes.
 """
 
 from __future__ import annotations
