@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -16,89 +17,82 @@ from broker.web.answers import Json, told
 from broker.web.hub import TheHub
 from broker.web.paths import TheKey
 from broker.web.problems import Problem
-from broker.web.wanted import Keys, Nothing, Wish, Wishes, body_of, read
+from broker.web.wanted import Body, Keys, Nothing, Wish, Wishes, body_of, read
 
 router = APIRouter(tags=["jobs"])
 
-_ONE = told(400, 404, 408, 409, 413, 503)
-_MANY = told(400, 408, 413, 503)
+Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
-@router.post(
-    "/v1/jobs/cancel",
-    response_model=list[models.Outcome],
-    responses=_MANY,
-    openapi_extra=body_of(Wishes),
-)
+def _many(
+    verb: str, body: type[Body], outcome: type[models.Outcome]
+) -> Callable[[Handler], Handler]:
+    """The route of a wish for many jobs: an array of outcomes."""
+    return router.post(
+        f"/v1/jobs/{verb}",
+        response_model=list[outcome],  # type: ignore[valid-type]
+        responses=told(400, 408, 413, 503),
+        openapi_extra=body_of(body),
+    )
+
+
+def _one(
+    verb: str, body: type[Body], outcome: type[models.Outcome]
+) -> Callable[[Handler], Handler]:
+    """The route of a wish for one job: its outcome, or the error that a refusal is."""
+    return router.post(
+        f"/v1/jobs/{{key}}/{verb}",
+        response_model=outcome,
+        responses=told(400, 404, 408, 409, 413, 503),
+        openapi_extra=body_of(body),
+    )
+
+
+@_many("cancel", Wishes, models.Outcome)
 async def cancel_many(hub: TheHub, request: Request) -> Response:
     """Wish that each of these jobs ends: the outcomes in the order of the keys, refused ones among them."""
     wish = await read(request, Wishes)
-    return _all(await hub.broker.cancel_many(_keys(wish), force=wish.force))
+    return _answers(await hub.broker.cancel_many(_keys(wish), force=wish.force))
 
 
-@router.post(
-    "/v1/jobs/retry",
-    response_model=list[models.Retried],
-    responses=_MANY,
-    openapi_extra=body_of(Keys),
-)
+@_many("retry", Keys, models.Retried)
 async def retry_many(hub: TheHub, request: Request) -> Response:
     """Hand each of these ended jobs in anew. After a 503 some may be in already: another call makes them twice."""
-    return _all(await hub.broker.retry_many(_keys(await read(request, Keys))))
+    return _answers(await hub.broker.retry_many(_keys(await read(request, Keys))))
 
 
-@router.post(
-    "/v1/jobs/remove",
-    response_model=list[models.Outcome],
-    responses=_MANY,
-    openapi_extra=body_of(Wishes),
-)
+@_many("remove", Wishes, models.Outcome)
 async def remove_many(hub: TheHub, request: Request) -> Response:
     """Take each of these jobs off the list, for good: the outcomes in the order of the keys."""
     wish = await read(request, Wishes)
-    return _all(await hub.broker.remove_many(_keys(wish), force=wish.force))
+    return _answers(await hub.broker.remove_many(_keys(wish), force=wish.force))
 
 
-@router.post(
-    "/v1/jobs/{key}/cancel",
-    response_model=models.Outcome,
-    responses=_ONE,
-    openapi_extra=body_of(Wish),
-)
+@_one("cancel", Wish, models.Outcome)
 async def cancel(hub: TheHub, key: TheKey, request: Request) -> Response:
     """Wish that a job ends: a queued one does at once, a running one is told to stop."""
     wish = await read(request, Wish)
-    return _one(await hub.broker.cancel(key, force=wish.force))
+    return _answer(await hub.broker.cancel(key, force=wish.force))
 
 
-@router.post(
-    "/v1/jobs/{key}/retry",
-    response_model=models.Retried,
-    responses=_ONE,
-    openapi_extra=body_of(Nothing),
-)
+@_one("retry", Nothing, models.Retried)
 async def retry(hub: TheHub, key: TheKey, request: Request) -> Response:
     """Hand an ended job in anew: a new id, the same payload and options."""
     await read(request, Nothing)
     [outcome] = await hub.broker.retry_many([key])
-    return _one(outcome)
+    return _answer(outcome)
 
 
-@router.post(
-    "/v1/jobs/{key}/remove",
-    response_model=models.Outcome,
-    responses=_ONE,
-    openapi_extra=body_of(Wish),
-)
+@_one("remove", Wish, models.Outcome)
 async def remove(hub: TheHub, key: TheKey, request: Request) -> Response:
     """Take a job off the list, for good: late events do not bring it back. A running one is told to stop first."""
     wish = await read(request, Wish)
-    return _one(await hub.broker.remove(key, force=wish.force))
+    return _answer(await hub.broker.remove(key, force=wish.force))
 
 
 def _keys(wish: Keys) -> list[Key]:
-    """The jobs that are meant; raises Problem naming the first that is none, or stands there twice."""
-    found: dict[Key, Any] = {}
+    """The jobs that are meant; raises Problem naming the first that is no key, or is given twice."""
+    found: dict[Key, None] = {}
     for number, text in enumerate(wish.keys):
         field = f"keys.{number}"
         try:
@@ -111,11 +105,11 @@ def _keys(wish: Keys) -> list[Key]:
     return list(found)
 
 
-def _all(outcomes: list[Any]) -> Response:
+def _answers(outcomes: list[Any]) -> Response:
     return Json([outcome.to_json() for outcome in outcomes])
 
 
-def _one(outcome: Outcome) -> Response:
+def _answer(outcome: Outcome) -> Response:
     if outcome.ok:
         return Json(outcome.to_json())
     said = f"{outcome.key}: {SAID.get(outcome.rule, outcome.rule)}"
