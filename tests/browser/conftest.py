@@ -35,7 +35,7 @@ FLAGS = (
 )
 
 #: How long a page may take to come to what is expected, in ms: the machines of CI are slow.
-PATIENCE_MS = 15_000
+PATIENCE_MS = 60_000
 expect.set_options(timeout=PATIENCE_MS)
 
 WIDE = {"width": 1440, "height": 900}
@@ -56,7 +56,9 @@ def chromium() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         path = browser_path()
         try:
-            browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+            browser = playwright.chromium.launch(
+                executable_path=path, args=list(FLAGS), timeout=2 * PATIENCE_MS
+            )
         except Error as missing:
             pytest.fail(
                 f"the browser tests need a Chromium (FLEET_BROKER_CHROMIUM, or on PATH): {missing}",

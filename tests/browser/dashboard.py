@@ -44,7 +44,7 @@ class Dashboard:
         found: dict[str, str] = self.page.evaluate(_PAINTED)
         return found
 
-    def until_state(self, key: Key | str, state: str | None, seconds: float = 10) -> None:
+    def until_state(self, key: Key | str, state: str | None, seconds: float = 60) -> None:
         """Wait until a row shows that state; None: until there is no such row."""
         until(lambda: self.state(key) == state, seconds)
 

@@ -78,7 +78,7 @@ def ask(
     host: str | None = "",
 ) -> Answer:
     """One request with these headers alone; `host` is the right one, or this, or none at all."""
-    connection = http.client.HTTPConnection(*place_of(url), timeout=10)
+    connection = http.client.HTTPConnection(*place_of(url), timeout=60)
     connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
     if host is not None:
         connection.putheader("Host", host or urlsplit(url).netloc)
@@ -103,7 +103,7 @@ def post(
 
 def connected(url: str) -> socket.socket:
     """A connection on which nothing was said."""
-    return socket.create_connection(place_of(url), timeout=10)
+    return socket.create_connection(place_of(url), timeout=60)
 
 
 def heard(connection: socket.socket) -> bytes:

@@ -30,5 +30,5 @@ def url(serve: Callable[..., str]) -> str:
 
 @pytest.fixture
 def http(url: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=url, trust_env=False, timeout=30) as client:
+    with httpx.Client(base_url=url, trust_env=False, timeout=60) as client:
         yield client

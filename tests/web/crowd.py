@@ -55,7 +55,7 @@ class Crowd:
 
     def close(self) -> None:
         """All of them leave."""
-        self._start(self._leave()).result(20)
+        self._start(self._leave()).result(60)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -78,7 +78,7 @@ class Stuck:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         self._socket.connect((urlsplit(url).hostname, urlsplit(url).port))
         self._socket.sendall(_request(url, ""))
-        self._socket.settimeout(20)
+        self._socket.settimeout(60)
         assert self._socket.recv(12) == b"HTTP/1.1 200"
 
     def read_on(self, until: bytes) -> bytes:

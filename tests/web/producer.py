@@ -48,7 +48,7 @@ class Socket:
 
     def __init__(self, url: str) -> None:
         self._where = urlsplit(url)
-        self._socket = socket.create_connection((self._where.hostname, self._where.port), 30)
+        self._socket = socket.create_connection((self._where.hostname, self._where.port), 60)
         self.began = time.monotonic()
         #: What came along with the end of an answer: the next one's beginning.
         self._early = b""

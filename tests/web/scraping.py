@@ -45,7 +45,7 @@ class Page:
 
 def scrape(url, accept="", **headers):
     given = {"accept": accept} if accept else {}
-    return Page(httpx.get(f"{url}/metrics", headers=given | headers, trust_env=False, timeout=30))
+    return Page(httpx.get(f"{url}/metrics", headers=given | headers, trust_env=False, timeout=60))
 
 
 def scrape_until(url, condition):

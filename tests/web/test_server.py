@@ -51,7 +51,7 @@ def test_nor_does_a_second_request_last_for_ever(url: str, monkeypatch: pytest.M
         for byte in HALF:  # a byte now and then keeps nothing alive
             slow.sendall(bytes([byte]))
         assert heard(slow) == b""
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 20  # a connection may rest for 30
 
 
 def test_a_request_in_hand_is_not_cut_off(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,8 +116,9 @@ def test_one_client_too_many_is_told_so_and_one_of_many_is_not_heard(
 
 
 def test_a_stream_ends_when_the_order_comes_and_the_server_within_seconds(
-    redis_url: str, namespace: str
+    redis_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(server, "END_SECONDS_MAX", 60)  # what is left in hand would be waited for
     draining = threading.Event()
     with (
         served(redis_url, namespace, draining=draining) as url,
@@ -128,9 +129,9 @@ def test_a_stream_ends_when_the_order_comes_and_the_server_within_seconds(
         draining.set()
         begun = time.monotonic()
         heard(follower)
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begun < 10  # its next comment comes after 15
         assert ask(url, "/readyz").status == 503
-    assert time.monotonic() - begun < 2 * server.END_SECONDS_MAX
+    assert time.monotonic() - begun < 30
     with pytest.raises(ConnectionError):
         connected(url)
 
@@ -164,7 +165,7 @@ def test_a_server_whose_loop_ends_says_so(
         with served(redis_url, namespace, died=died.set) as url:
             assert ask(url, "/livez").status == 200
             is_broken.set()
-            assert died.wait(5)
+            assert died.wait(60)
 
     monkeypatch.setattr(uvicorn.Server, "on_tick", breaks)
     with pytest.raises(RuntimeError, match=r"HTTP ended by itself: .*no room for a tick"):
