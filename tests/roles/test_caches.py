@@ -39,7 +39,7 @@ HOLDERS = {
     "broker/store/watch.py records": "watcher",
     "broker/store/watch.py live": "watcher",
     "broker/store/watch.py _untold": "watcher",
-    "broker/shared.py records": "readers",
+    "broker/readers/shared.py records": "readers",
     "broker/rules/ring.py _changes": "readers",
     "broker/roles/office.py again": "dispatchers",
     "broker/roles/office.py _rung": "dispatchers",
@@ -54,16 +54,20 @@ HOLDERS = {
     "broker/roles/watchlist.py _of": "sweeper",
     "broker/roles/chronicle.py _known": "chronicle",
     "broker/rules/stopwatch.py _since": "stopwatch",
-    "broker/doubts.py _seen": "doubts",
-    "broker/reported.py _jobs": "producer",
+    "broker/fleet/doubts.py _seen": "doubts",
+    "broker/jobs/reported.py _jobs": "producer",
     "broker/cli/top/feed.py records": "top",
     "broker/cli/watching.py records": "following",
     "broker/cli/watching.py doubted": "following",
 }
 #: What holds one job, for as long as it is in hand, or waited for.
-ONE_JOB = {"workers/attempt.py _record", "broker/waiting.py record", "broker/waits.py _of"}
+ONE_JOB = {
+    "workers/attempt.py _record",
+    "broker/waiting/wait.py record",
+    "broker/waiting/waits.py _of",
+}
 #: What holds the newest changes, however old: so many and no more, by count. As `History`, of which each reader knows.
-BY_COUNT = {"broker/web/stream.py _kept", "broker/async_readers.py _batch"}
+BY_COUNT = {"broker/web/stream.py _kept", "broker/aio/readers.py _batch"}
 
 
 def test_every_holder_of_jobs_is_asked():
