@@ -101,6 +101,9 @@ def test_a_job_that_fits_no_more_is_told_of_once(watch, broker):
     lines = watch("--state", "running", "--node", "gpu-1")
     lines.until(lambda line: line["id"] == "8")
     broker.report(reported("7", "failed", node="gpu-1"))
+    lines.until(
+        lambda line: line.get("state") == "failed"
+    )  # else its removal, newer, is all that is told
     broker.remove("desk/ollama//7")  # of a job that fits no more
     broker.report(reported("9", node="gpu-2"))  # never fitted
     broker.remove("desk/ollama//8")

@@ -250,6 +250,9 @@ def test_a_bug_is_told_without_its_words(
     def position(_: Readers) -> str:
         raise ZeroDivisionError("secret words")
 
+    until(
+        lambda: "last-event-id" in ask(url, "/v1/jobs").headers
+    )  # listed: from now on it is asked for
     monkeypatch.setattr(Readers, "position", property(position))
     answer = ask(url, "/v1/jobs")
     assert answer.refusal == (500, "error")
