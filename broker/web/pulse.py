@@ -58,6 +58,12 @@ class Listener:
         """Whether the state of the fleet is asked for, too."""
         return len(self.kinds) > 1
 
+    @property
+    def has_news(self) -> bool:
+        """Whether something is new since the last `take`."""
+        newest = self._pulse.newest
+        return any(newest.get(kind, (0, b""))[0] > self._told.get(kind, 0) for kind in self.kinds)
+
     def take(self) -> list[tuple[str, bytes]]:
         """What is new since the last call: kinds, and JSON of each."""
         found = []
@@ -127,10 +133,10 @@ class Pulse:
         is_troubled = self._readers.trouble is not None
         if is_troubled is not self._was_troubled:
             self._was_troubled = is_troubled
-            self._ring()
+            self._ring(lambda _: True)
 
-    def _ring(self) -> None:
-        for listener in self._listeners:
+    def _ring(self, whom: Callable[[Listener], bool]) -> None:
+        for listener in filter(whom, self._listeners):
             listener.bell()
 
     def _forget(self) -> None:
@@ -156,7 +162,7 @@ class Pulse:
             if kind != DOUBT or self.newest.get(kind, (0, b""))[1] != text:
                 self._number += 1
                 self.newest[kind] = self._number, text
-        self._ring()
+        self._ring(lambda listener: listener.has_news)
 
     def _read(self, wants_state: bool, wants_groups: bool) -> dict[str, bytes]:
         age, records = self._readers.age_seconds, self._readers.records

@@ -26,7 +26,7 @@ from broker.rules.replay import Change
 from broker.web.answers import dump
 from broker.web.pulse import Pulse
 
-#: Silence of so many seconds is broken by a comment, which also finds connections that are dead.
+#: A stream that told no position for so many seconds tells it in a comment, which also finds connections that are dead.
 HEARTBEAT_SECONDS = 15.0
 #: How often it is looked whether the first listing is done, in seconds.
 LISTING_SECONDS = 0.1
@@ -109,6 +109,7 @@ async def events(
     listener = pulse.join(news.set, wants_state=wants_state)
     position = reader.position.encode()
     is_troubled = False
+    told_at = loop.time()
     try:
         yield b"retry: %d\n" % RETRY_MS + _event("ready", b"{}", position)
         if why:
@@ -126,13 +127,16 @@ async def events(
                 changes = []
             for piece in _pieces(changes, reader.position.encode(), texts):
                 yield piece
+            if changes:
+                told_at = loop.time()
             for kind, text in listener.take():
                 yield _event(kind, text)
             if is_troubled is not ((trouble := readers.trouble) is not None):
                 is_troubled = not is_troubled
                 yield _event("trouble", dump({"why": None if trouble is None else str(trouble)}))
-            if not await _came(news):
-                # With the position: who asks for little must not fall out of what is kept for those who come back.
+            if not await _came(news, told_at + HEARTBEAT_SECONDS):
+                # Whoever asks for little must not fall out of what is kept for those who come back.
+                told_at = loop.time()
                 yield b": still here\nid: %b\n\n" % reader.position.encode()
     finally:
         pulse.leave(listener)
@@ -163,9 +167,9 @@ def _pieces(changes: list[Change], position: bytes, texts: Texts) -> list[bytes]
     return [*pieces, bytes(piece)] if piece else pieces
 
 
-async def _came(news: asyncio.Event) -> bool:
+async def _came(news: asyncio.Event, until: float) -> bool:
     try:
-        async with asyncio.timeout(HEARTBEAT_SECONDS):
+        async with asyncio.timeout_at(until):
             await news.wait()
     except TimeoutError:
         return False

@@ -19,6 +19,7 @@ from broker.rules.record import to_json
 from broker.store.server import PrivateRedis
 from broker.store.store import Store
 from broker.web import models, pulse, stream
+from broker.web.pulse import Listener, Pulse
 from broker.web.server import serving
 from tests.system.command import guessed, held, placed, until
 from tests.web.churn import Churn
@@ -245,6 +246,33 @@ def test_silence_is_broken_by_a_comment_that_says_where_the_stream_stands(
     with Stream(url, after=position) as back:
         until(lambda: back.of("doubt"))
         assert back.jobs() == []
+
+
+@pytest.mark.parametrize("query", [{}, {"pulse": "true"}], ids=["doubts alone", "pulse"])
+def test_what_the_pulse_tells_does_not_keep_a_stream_from_saying_where_it_stands(
+    url: str, broker: Broker, query: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulse, "PULSE_SECONDS", 0.02)
+    monkeypatch.setattr(stream, "HEARTBEAT_SECONDS", 1.0)
+    with Stream(url, {"engine": "nobody's"} | query) as following:
+        begin = following.id
+        broker.submit("echo", 1)
+        until(lambda: following.id != begin)
+
+
+def test_nobody_is_woken_by_a_look_that_found_nothing_new(
+    url: str, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rung, looks = [], []
+    take, look = Listener.take, Pulse._look
+    monkeypatch.setattr(pulse, "PULSE_SECONDS", 0.02)
+    monkeypatch.setattr(Listener, "take", lambda self: rung.append(self) or take(self))
+    monkeypatch.setattr(Pulse, "_look", lambda self, now: looks.append(now) or look(self, now))
+    with Stream(url) as following:
+        following.wait("doubt")
+        begun, before = len(looks), len(rung)
+        until(lambda: len(looks) > begun + 20)
+        assert len(rung) <= before + 1
 
 
 def test_a_server_that_ends_ends_its_streams_at_once_and_cleanly(
