@@ -54,8 +54,11 @@ def test_quick_json_gives_every_figure_by_name() -> None:
             assert (figure["value"], figure["n"]) == (None, 0)
         else:
             assert figure["q1"] <= figure["value"] <= figure["q3"]
-            # One may hear of it before its sender has read the answer.
-            assert figure["value"] > 0 or figure["name"].endswith("_after_ms")
+            # One may hear of it before its sender has read the answer, and two processes read Redis's clock apart.
+            between_two = (
+                figure["name"].endswith("_after_ms") or figure["name"] == "start_latency_ms"
+            )
+            assert figure["value"] > 0 or between_two
 
 
 def test_a_goal_is_met_by_the_median() -> None:
