@@ -102,9 +102,9 @@ class Leases:
         """Take what is free; give back, or ask for, what makes it even."""
         now = self._clock.now()
         seen = self._group.look(self._origins(now))
-        self._places |= {
-            origin: Place(one.epoch, one.acked) for origin, one in seen.items() if one.acked
-        }
+        for origin, one in seen.items():
+            if one.acked:
+                self._note(origin, Place(one.epoch, one.acked))
         stands = {
             origin: Stand(one.owner if one.until > now else "", one.asked)
             for origin, one in seen.items()
@@ -145,6 +145,12 @@ class Leases:
         if self._held.get(held.origin) is held:
             del self._held[held.origin]
 
+    def begin_anew(self, held: Held) -> None:
+        """It was told what was lost there, and stands where Redis says: the next look, at once, asks."""
+        self.drop(held)
+        del self._places[held.origin]
+        self.look_at = 0
+
     def release(self, held: Held) -> None:
         """Give it back, so that another member may take it at once."""
         with self._lock:
@@ -173,6 +179,12 @@ class Leases:
     def works(self, origin: str) -> None:
         """The origin could be read."""
         self._resting.pop(origin, None)
+
+    def _note(self, origin: str, place: Place) -> None:
+        """The group stands there. A Redis that fell back says less than is known: whoever takes the origin tells it."""
+        known = self._places.get(origin)
+        if known is None or not _is_behind(place, known):
+            self._places[origin] = place
 
     def _origins(self, now: int) -> list[str]:
         names = self._view.origins() if self._named is None else self._named

@@ -290,8 +290,7 @@ class Member:
                     return
             held.is_told = True
         self._group.skip(held.origin, held.term, Place(held.epoch, held.fell_from or held.rev))
-        self._leases.drop(held)  # it stands elsewhere now: the next look, at once, says where
-        self._leases.look_at = 0
+        self._leases.begin_anew(held)
 
     def _say_gone(self, gone: Gone) -> None:
         _log.error("group %s lost events unread: %s", self.name, gone)

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -157,6 +158,39 @@ def test_who_handled_what_a_power_cut_took_is_told_once(server, own_broker):
     assert [one.why for one in gone] == ["rolled back, after it was handled"]
     [seen] = own_broker.groups()
     assert seen.gaps == 1
+
+
+def test_who_follows_an_owner_tells_what_a_power_cut_took_from_the_group(server):
+    """The owner does not live to tell it. Who stood by looks at Redis before it takes over, and sees what is left."""
+    told, gone = [], []
+    [file] = (server.data_dir / "appendonlydir").glob("*.incr.aof")
+    store = Store.from_url(f"redis://127.0.0.1:{server.port}")
+    with broker_with(store, "broker", lease_ms=500) as broker:
+        owner = Member(store, broker.config, "g", told.append)
+        standby = Member(store, broker.config, "g", told.append, on_gone=gone.append)
+        desk = desk_of(broker)
+        desk.report_many("ab")
+        until(lambda: owner.step() >= 0 and len(told) == 2)
+        kept = file.stat().st_size
+        desk.report("c")
+        until(lambda: owner.step() >= 0 and len(told) == 3)
+        until(lambda: sub(broker, "g")["acked"] == told[-1].rev)
+        standby._leases.look()
+        kill(server)
+        os.truncate(file, kept)
+        server.start()
+        until(lambda: steps(standby) and gone)
+        desk.report("d")
+        until(lambda: steps(standby) and told[-1].id == "d")
+    assert [one.id for one in told] == list("abcd")
+    assert [one.why for one in gone] == ["rolled back, after it was handled"]
+
+
+def steps(member):
+    """One step, also where Redis is not there yet."""
+    with suppress(Unavailable):
+        member.step()
+    return True
 
 
 def test_an_outage_is_told_once_and_closing_in_it_ends_it(server, own_broker, caplog):
