@@ -2,7 +2,7 @@
 
 import { attribute, h, text } from "./dom.js";
 
-const SPARE = 6; // rows beyond each edge
+const SPARE = 4; // rows beyond each edge, more than a turn of the wheel: each costs a frame as much as one in sight
 
 /**
  * `columns`: [{name, title, sort?, class?, make?() -> element, paint(cell, record)}]; `paintRow(row, record)` sets what belongs to
@@ -111,7 +111,6 @@ export class Grid {
       row.at = at;
       element.style.transform = `translateY(${at * this.height}px)`;
       element.setAttribute("aria-rowindex", at + 2);
-      attribute(element, "data-odd", at % 2 === 1);
     } else if (row.height !== this.height) element.style.transform = `translateY(${at * this.height}px)`;
     row.height = this.height;
     attribute(element, "data-active", key === this.active);
