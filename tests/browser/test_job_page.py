@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 import pytest
 from playwright.sync_api import expect
@@ -45,6 +46,29 @@ def test_the_timeline_grows_while_it_is_looked_at(open_dashboard, broker, late):
     broker.report(reported(seq=4, state="completed") | {"node": "atlas"})
     expect(page.locator("#timeline tr[data-rule=higher_seq]")).to_have_count(2)
     expect(page.locator(".job-head .state")).to_have_attribute("data-state", "completed")
+
+
+#: The times of a timeline of refusals at these instants, in epoch ms.
+_TIMES = """async (instants) => {
+    const { paintTimeline } = await import("/static/timeline.js");
+    const place = document.createElement("section");
+    const refused = instants.map((at) => ({ at, rule: "stale_seq", event: "report", node: "", count: 1, by: "" }));
+    paintTimeline(place, { entries: [], refused, whole: true });
+    return [...place.querySelectorAll("time")].map((time) => time.textContent);
+}"""
+
+
+def test_the_timeline_tells_the_day_where_it_is_another_one(open_dashboard, broker):
+    page = open_dashboard("/jobs", timezone_id="Asia/Tokyo").page
+    now = broker.store.clock.now()
+    today = f"{datetime.fromtimestamp(now / 1000, UTC):%H:%M:%S}"
+    assert page.evaluate(_TIMES, [now, now]) == [today, today]
+    late, early = 1_700_006_399_000, 1_700_006_400_000
+    assert page.evaluate(_TIMES, [late - 1_000, late, early]) == [
+        "2023-11-14 23:59:58",
+        "23:59:59",
+        "2023-11-15 00:00:00",
+    ]
 
 
 def test_why_tells_the_rule_that_decided_and_what_would_change_it(open_dashboard, late):

@@ -1,6 +1,8 @@
 // How things read: the words and marks of the command line. Pure, but for the clock.
 
 const NUMBER = new Intl.NumberFormat("en");
+const ENCODER = new TextEncoder();
+const bytesOf = (said) => ENCODER.encode(said);
 let skew = 0;
 let heard = null;
 
@@ -53,7 +55,11 @@ export function instant(ms) {
   return Number.isNaN(at.getTime()) ? String(ms) : at.toISOString().replace("T", " ");
 }
 
-/** The time of day here, to the second. */
+/** The day of an instant, and its time of day to the second: both UTC, as every instant. */
+export const dayOf = (ms) => instant(ms).slice(0, 10);
+export const timeOf = (ms) => instant(ms).slice(11, 19);
+
+/** The time of day here, to the second: for what this machine saw by its own clock. */
 export const clock = (ms) => new Date(ms).toLocaleTimeString("en-GB");
 
 export const percent = (share) => (share === null || share === undefined ? "-" : `${(share * 100).toFixed(share < 0.1 ? 1 : 0)} %`);
@@ -82,9 +88,15 @@ export const isLive = (record) =>
 /** Whether it ended by somebody's word. */
 export const hasEnded = (record) => !record.inferred && record.state !== "queued" && record.state !== "running";
 
+/** Whether an error may be only the beginning of what was said: a record keeps 64 bytes. */
+export const isCut = (error) => Boolean(error) && bytesOf(error).length > 60;
+
+/** An error as a record keeps it, with a mark where there may be more of it. */
+export const begun = (error) => (isCut(error) ? `${error}…` : error || "");
+
 /** What went wrong. A job that runs, or waits again, keeps the word on the last try: not its own. */
 export function errorOf(record) {
-  const said = record.error || record.reason || "";
+  const said = begun(record.error || record.reason);
   if (!said || !isLive(record)) return said;
   return record.state === "queued" ? `last try: ${said}` : "";
 }
@@ -98,7 +110,7 @@ export function took(record) {
 
 const UNSAFE = /[/:%{} \u0000-\u001f\u007f-\u009f]/g;
 const escaped = (part) =>
-  part.replace(UNSAFE, (found) => Array.from(new TextEncoder().encode(found), (byte) => `%${byte.toString(16).toUpperCase().padStart(2, "0")}`).join(""));
+  part.replace(UNSAFE, (found) => Array.from(bytesOf(found), (byte) => `%${byte.toString(16).toUpperCase().padStart(2, "0")}`).join(""));
 
 /** The page of a job. A whole key is one segment of the path. */
 export const jobPath = (key) => `/jobs/${encodeURIComponent(key)}`;

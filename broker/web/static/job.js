@@ -3,7 +3,7 @@
 import { get, jobRoute } from "./api.js";
 import { toast } from "./dialog.js";
 import { fill, h, text } from "./dom.js";
-import { hasEnded, jobPath, keyOfPath, visible, visibleBlock } from "./format.js";
+import { hasEnded, isCut, jobPath, keyOfPath, visible, visibleBlock } from "./format.js";
 import { paintFacts } from "./facts.js";
 import { icon } from "./icons.js";
 import { stateMark } from "./mark.js";
@@ -31,10 +31,10 @@ export function mount(root, { model, navigate, params }) {
   const facts = h("dl", { class: "terms" });
   const sheet = (id) => h("section", { class: "sheet", id, "aria-label": id });
   const [why, timeline, output, payload, result] = ["why", "timeline", "lane", "payload", "result"].map(sheet);
-  const left = h("div", { class: "job-column" }, why, timeline);
-  const right = h("div", { class: "job-column" }, h("section", { class: "sheet", "aria-label": "facts" }, h("h2", null, "Record"), facts), output, payload, result);
+  const left = h("div", { class: "job-column" }, why, timeline, output);
+  const right = h("div", { class: "job-column" }, h("section", { class: "sheet", "aria-label": "facts" }, h("h2", null, "Record"), facts), result, payload);
   const body = h("div", { class: "job-body" }, left, right);
-  for (const one of [why, timeline, payload, result]) one.hidden = true;
+  for (const one of [why, timeline, output, payload, result]) one.hidden = true;
   root.append(
     h("a", { href: "/jobs", class: "back", onclick: back }, icon("back"), "Jobs"),
     h("div", { class: "view-head job-head" }, mark, title, copy, h("span", { class: "spacer" }), buttons),
@@ -166,9 +166,6 @@ export function mount(root, { model, navigate, params }) {
     },
   };
 }
-
-/** Whether a record's error may be only the beginning of what was said: it keeps 64 bytes. */
-const isCut = (error) => error !== null && new TextEncoder().encode(error).length > 60;
 
 const painted = new WeakMap();
 

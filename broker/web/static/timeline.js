@@ -1,7 +1,7 @@
 // What happened to one job, oldest first: the entries of its log, and greyed among them what was refused, by which rule.
 
 import { fill, h } from "./dom.js";
-import { clock, count, instant, visible } from "./format.js";
+import { begun, count, dayOf, instant, now, timeOf, visible } from "./format.js";
 import { stateMark } from "./mark.js";
 
 /** Paint `{entries, refused, whole}` into a sheet. */
@@ -11,11 +11,11 @@ export function paintTimeline(place, { entries, refused, whole }) {
     ...refused.map((refusal) => ({ at: refusal.at, refusal })),
   ].sort((a, b) => a.at - b.at);
   const rows = lines.map((line, index) => {
-    const since = index ? line.at - lines[index - 1].at : null;
-    return line.entry ? entryRow(line.entry, since, before(entries, line.entry)) : refusalRow(line.refusal, since);
+    const cell = when(line.at, index ? lines[index - 1].at : null);
+    return line.entry ? entryRow(line.entry, cell, before(entries, line.entry)) : refusalRow(line.refusal, cell);
   });
   const table = h("table", { class: "timeline" },
-    h("thead", null, h("tr", null, ["When", "State", "Rule", "Node", "Seq", "Attempt", "By"].map((title) => h("th", { scope: "col", class: title === "Seq" || title === "Attempt" ? "number" : null }, title)))),
+    h("thead", null, h("tr", null, ["When, UTC", "State", "Rule", "Node", "Seq", "Attempt", "By"].map((title) => h("th", { scope: "col", class: title === "Seq" || title === "Attempt" ? "number" : null }, title)))),
     h("tbody", null, rows));
   fill(place, h("h2", null, "Timeline"),
     whole ? null : h("p", { class: "sheet-note" }, "Older entries are no longer in the log, or not near enough to be shown."),
@@ -24,14 +24,14 @@ export function paintTimeline(place, { entries, refused, whole }) {
 
 const before = (entries, entry) => entries[entries.indexOf(entry) - 1]?.record ?? null;
 
-function entryRow(entry, since, old) {
+function entryRow(entry, whenCell, old) {
   const { record } = entry;
   const told = record ?? {};
   const raised = record && old && told.attempt > old.attempt && old.attempt > 0;
-  const said = [told.reason !== old?.reason && told.reason, told.error !== old?.error && told.error].filter(Boolean).join(": ");
+  const said = [told.reason !== old?.reason && told.reason, told.error !== old?.error && begun(told.error)].filter(Boolean).join(": ");
   return [
     h("tr", { "data-rule": entry.rule, "data-rev": entry.rev },
-      when(entry.at, since),
+      whenCell,
       h("td", null, stateMark(record)),
       h("td", null, h("code", null, entry.rule)),
       h("td", null, visible(told.node ?? "")),
@@ -42,9 +42,9 @@ function entryRow(entry, since, old) {
   ];
 }
 
-function refusalRow({ rule, event, state, node, seq, attempt, by: who, at, count: times }, since) {
+function refusalRow({ rule, event, state, node, seq, attempt, by: who, count: times }, whenCell) {
   return h("tr", { class: "refused", "data-rule": rule, "data-refused": "yes" },
-    when(at, since),
+    whenCell,
     h("td", null, `refused: ${visible([event, state].filter(Boolean).join(" "))}`),
     h("td", null, h("code", null, rule), times > 1 ? ` ×${count(times)}` : null),
     h("td", null, visible(node)),
@@ -56,10 +56,12 @@ function refusalRow({ rule, event, state, node, seq, attempt, by: who, at, count
 const by = (who) => h("td", { class: "dim by", title: who || null }, visible(who));
 const saidRow = (said) => said && h("tr", { class: "said-row" }, h("td", null), h("td", { colspan: 6, class: "said" }, visible(said)));
 
-function when(at, since) {
+/** When a line was, and how long after the one before (null: it is the first). The day is told where it is another one. */
+function when(at, last) {
   if (!at) return h("td", null, "");
-  return h("td", { class: "when", title: instant(at) }, h("time", { datetime: new Date(at).toISOString() }, clock(at)),
-    since === null ? null : h("span", { class: "since" }, gap(since)));
+  const day = dayOf(at) === dayOf(last || now()) ? "" : `${dayOf(at)} `;
+  return h("td", { class: "when", title: instant(at) }, h("time", { datetime: new Date(at).toISOString() }, day + timeOf(at)),
+    last === null ? null : h("span", { class: "since" }, gap(at - last)));
 }
 
 /** How long after the line before. */

@@ -1,7 +1,7 @@
 // Why a job is in its state: what decided it, what would change it, what was given up and refused. The words of `broker why`.
 
 import { fill, h, text } from "./dom.js";
-import { ago, count, instant, isLive, visible } from "./format.js";
+import { ago, begun, count, instant, isLive, visible } from "./format.js";
 import { stateMark } from "./mark.js";
 
 /** Paint what `/why` answered into a sheet. */
@@ -26,7 +26,7 @@ function decided(record, { rule, by, rev, at, reason }) {
       agoOf(at, `${instant(at)}, rev ${rev}`), "."),
   ];
   if (record.inferred) lines.push(h("p", null, `A sweep's guess, in place of ${record.guessed_from}, at ${instant(record.guessed_at)}.`));
-  const said = record.error || reason;
+  const said = begun(record.error || reason);
   // A sweep always words it so, also where only the worker fell silent.
   const silent = record.kind === "submitted" && (record.inferred || record.rule === "lost");
   if (said && silent) lines.push(h("p", { class: "said" }, `${visible(said)} (what fell silent: see below)`));
@@ -45,7 +45,7 @@ export function tickAgo(place) {
 
 function lost({ attempt, node, worker, at, event, rule, error }) {
   const said = `attempt ${attempt}${node ? ` on ${node}` : ""}`;
-  if (event === "finish") return visible(`${said} ended at ${instant(at)}: ${rule}, ${error || "no error told"}`);
+  if (event === "finish") return visible(`${said} ended at ${instant(at)}: ${rule}, ${begun(error) || "no error told"}`);
   const silent = event === "requeue" || event === "lost" ? `, its worker${worker ? ` ${worker}` : ""} spoke of it no more` : "";
   return visible(`${said} was given up at ${instant(at)}: ${rule}${silent}`);
 }
