@@ -7,6 +7,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from broker import WorkerInfo
 from broker.readers.readers import Readers
 from broker.rules.liveness import Budgets
 from broker.store.audited import Audited, AuditSeen
@@ -100,7 +101,9 @@ class TestNodes:
         report(broker, "told")
         fleet.fall_silent(broker)
         with fleet.beating(broker, {"atlas-ollama-0": str(runs)}):
-            yield open_dashboard("/nodes").page
+            dashboard = open_dashboard("/nodes")
+            dashboard.await_live()  # how many jobs are where is known from now on
+            yield dashboard.page
 
     def test_show_their_slots_and_what_is_in_flight_against_what_runs(self, nodes):
         card = nodes.locator("[data-node=atlas]")
@@ -117,6 +120,38 @@ class TestNodes:
         expect(card.locator("[data-slot=silent]")).to_have_text(["?", "?"])
         expect(card).to_contain_text("beat 9")
         expect(nodes.locator("h1 + .dim")).to_contain_text("3 of 4 up")
+
+    def test_that_fell_silent_stand_first_on_the_overview_and_are_missed_in_the_rail(self, nodes):
+        expect(nodes.locator("#nav [data-page=nodes]")).to_contain_text("3 of 4")
+        nodes.locator("#nav [data-page=overview]").click()
+        rows = nodes.locator(".panel", has=nodes.get_by_role("heading", name="Nodes")).locator(
+            "tbody tr"
+        )
+        expect(rows).to_have_count(4)
+        expect(rows.first).to_contain_text(fleet.SILENT)
+        expect(rows.first).to_contain_text("silent ?")
+
+    def test_are_not_said_to_be_empty_before_the_jobs_are_listed(self, nodes):
+        listed = HeldList(nodes)
+        nodes.reload()
+        card = nodes.locator("[data-node=atlas]")
+        card.locator("[data-verb=drain]").click()
+        expect(nodes.locator("dialog")).to_contain_text("how many are there is not known")
+        listed.await_read()
+        listed.release()
+
+    def test_lead_to_the_jobs_in_flight_there(self, nodes):
+        nodes.locator("[data-node=atlas] .facts a").click()
+        expect(nodes.locator("#jobs-count")).to_have_text("3 jobs")
+        expect(nodes.locator("#filter-node")).to_have_value("atlas")
+
+    def test_show_no_workers_that_were_replaced_long_ago(self, nodes, broker):
+        at = broker.store.clock.now() - 700_000
+        broker.beat(WorkerInfo("atlas-ollama-old", "atlas", "ollama", pid=1, started_at=at))
+        broker.store.client.zadd(broker.store.keys.workers, {"atlas-ollama-old": at})
+        card = nodes.locator("[data-node=atlas]")
+        expect(card.locator("[data-slot]")).to_have_count(6)
+        expect(card.locator("[data-slot=silent]")).to_have_count(0)
 
     def test_are_drained_once_it_is_confirmed_with_what_becomes_of_their_jobs(self, nodes, broker):
         card = nodes.locator("[data-node=atlas]")

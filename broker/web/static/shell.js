@@ -6,6 +6,7 @@ import { attribute, fill, h, text } from "./dom.js";
 import * as format from "./format.js";
 import { icon } from "./icons.js";
 import { pressHelp } from "./keys.js";
+import { isTroubled } from "./node.js";
 
 const THEMES = ["system", "dark", "light"];
 const WORDS = { connecting: "connecting", live: "live", quiet: "silent", offline: "not live", paused: "paused", login: "login needed" };
@@ -77,14 +78,20 @@ function setTheme(name, word) {
   }
 }
 
+/** What stands beside the pages' names: jobs that are not ended, nodes that beat, and of how many where some fell silent. */
 function figures(pages, model) {
   const { overview, nodes } = model;
   const jobs = overview?.jobs;
+  const up = nodes?.filter((node) => !node.suspect).length;
+  const silent = nodes?.filter(isTroubled).length;
   const said = {
     jobs: jobs && format.count((jobs.queued ?? 0) + (jobs.running ?? 0)),
-    nodes: nodes && format.count(nodes.filter((node) => !node.suspect).length),
+    nodes: nodes && (silent ? `${format.count(up)} of ${format.count(up + silent)}` : format.count(up)),
   };
-  for (const { view, figure } of pages) text(figure, said[view.name]);
+  for (const { view, figure } of pages) {
+    text(figure, said[view.name]);
+    attribute(figure, "data-tone", view.name === "nodes" && silent ? "doubt" : null);
+  }
 }
 
 /** Paints the connection's state, and the banner where what is shown is not what is. */

@@ -2,7 +2,7 @@
 
 import { attribute, h, text } from "../dom.js";
 import * as format from "../format.js";
-import { told, heading, link, panel, slot, table } from "./parts.js";
+import { heading, link, mark, panel, slot, table } from "./parts.js";
 
 const UNKNOWN = "?";
 
@@ -10,7 +10,7 @@ export function mount(root, context) {
   const { model } = context;
   const columns = [
     { head: "Group", kind: "name", text: ({ group }) => group },
-    { head: "Origin", text: ({ origin }) => origin ?? "-" },
+    { head: "Origin", paint: paintOrigin },
     { head: "Owner", paint: paintOwner },
     { head: "Last look", kind: "time", text: ({ looked_at: at }) => (at ? format.ago(at) : UNKNOWN) },
     { head: "Lag", kind: "number", paint: paintLag },
@@ -30,7 +30,7 @@ export function mount(root, context) {
     const names = new Set(groups.map(({ group }) => group));
     const late = groups.filter((one) => one.gone || one.lag_entries === null || one.lag_entries > 0);
     text(sum, model.groups ? `${format.counted(names.size, "group")}${late.length ? `, ${late.length} not at the end of ${late.length === 1 ? "its" : "their"} log` : names.size ? ", all at the end of their logs" : ""}` : "");
-    grid.show(groups, model.groups ? "Nobody subscribes. Broker.subscribe does." : "Nothing was heard yet.");
+    grid.show(groups, model.groups ? "No group reads the logs. Broker.subscribe makes one." : "Nothing was heard yet.");
     parked.follow(groups);
   };
   const located = ({ search }) => parked.show(new URLSearchParams(search).get("parked"));
@@ -39,13 +39,14 @@ export function mount(root, context) {
   return { update: (changed) => (changed.groups || changed.tick) && paint(), located, unmount: parked.end };
 }
 
+function paintOrigin(cell, { origin }) {
+  if (origin) link(cell, `/jobs?origin=${encodeURIComponent(origin)}`, origin);
+  else text(cell, "-");
+}
+
 function paintOwner(cell, { owner, live }) {
-  const made = slot(cell, () => {
-    const one = told();
-    return Object.assign(one.element, { show: one.set });
-  });
-  if (!owner) made.show("idle", "-", "nobody reads here");
-  else made.show(live ? "good" : "doubt", `${owner}${live ? "" : "?"}`, live ? "its lease stands" : "its lease lapsed");
+  if (!owner) mark(cell, "idle", "-", "nobody reads here");
+  else mark(cell, live ? "good" : "doubt", `${owner}${live ? "" : "?"}`, live ? "its lease stands" : "its lease lapsed");
 }
 
 function paintLag(cell, one) {

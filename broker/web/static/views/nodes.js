@@ -3,8 +3,10 @@
 import { attribute, fill, h, text } from "../dom.js";
 import * as format from "../format.js";
 import { icon } from "../icons.js";
-import { told, heading, keyed } from "./parts.js";
+import { stateOf, troubledFirst } from "../node.js";
+import { pathOf } from "../query.js";
 import { act, inFlight } from "./fleet.js";
+import { heading, keyed, link, told } from "./parts.js";
 
 export function mount(root, context) {
   const { model } = context;
@@ -13,7 +15,7 @@ export function mount(root, context) {
   const none = h("p", { class: "empty" });
   root.append(heading("Nodes", sum), cards, none);
   const paint = () => {
-    const nodes = model.nodes ?? [];
+    const nodes = troubledFirst(model.nodes ?? []);
     const flights = inFlight(model.jobs);
     keyed(cards, nodes.map((node) => ({ node, flight: flights.get(node.node) })), ({ node }) => node.node, () => card(context));
     const up = nodes.filter((node) => !node.suspect && !node.flag);
@@ -26,21 +28,15 @@ export function mount(root, context) {
   return { update: (changed) => (changed.nodes || changed.tick) && paint() };
 }
 
-/** A node's state in words: the operator's flag goes before what is heard of it. */
-function stateOf({ flag, left, suspect }) {
-  const silent = suspect && !left ? ", silent ?" : "";
-  if (flag) return [flag === "dead" ? "bad" : "idle", `${flag}${silent}`];
-  if (left) return ["idle", "left"];
-  return suspect ? ["doubt", "silent ?"] : ["good", "up"];
-}
-
 function card(context) {
   const name = h("h2", null);
   const state = told();
   const beat = h("span", { class: "figure" });
   const facts = h("p", { class: "dim facts" });
   const engines = h("div", { class: "engines" });
-  const flight = h("p", { class: "dim facts" });
+  const flightLink = h("span", null);
+  const flightRest = h("span", null);
+  const flight = h("p", { class: "dim facts figure" }, flightLink, flightRest);
   const buttons = h("div", { class: "card-buttons" });
   const element = h("article", { class: "sheet card" },
     h("div", { class: "card-head" }, icon("nodes"), name, state.element, h("span", { class: "beat dim" }, "beat ", beat)),
@@ -53,8 +49,10 @@ function card(context) {
     state.set(...stateOf(node));
     text(beat, format.ago(node.beaten_at));
     attribute(beat, "title", format.instant(node.beaten_at) || null);
-    keyed(engines, byEngine(node.workers), ({ engine }) => engine, () => engineLine());
-    text(flight, flightOf(found, node));
+    keyed(engines, byEngine(node.workers.filter((worker) => isShown(worker, node))), ({ engine }) => engine, () => engineLine());
+    const [number, rest] = flightOf(found, node);
+    link(flightLink, pathOf({ states: ["queued", "running"], node: node.node }), number);
+    text(flightRest, rest);
     const said = [node.pressure ? `pressure ${format.count(node.pressure)}` : "", node.models.length ? `models ${node.models.join(", ")}` : ""];
     text(facts, format.visible(said.filter(Boolean).join("; ")));
     facts.hidden = !facts.textContent;
@@ -63,14 +61,18 @@ function card(context) {
   return { element, paint };
 }
 
-/** What the records say is there, held against the workers' own word. */
+/** What the records say is there, held against the workers' own word: [the number, what it is made of]. */
 function flightOf(found = { placed: 0, running: 0, reported: 0 }, { running, suspect }) {
   const { placed, reported } = found;
-  const parts = [`in flight ${format.count(found.running + placed)}: ${format.count(found.running)} started, ${format.count(placed)} placed`];
+  const parts = [`: ${format.count(found.running)} started, ${format.count(placed)} placed`];
   if (!suspect) parts.push(`workers run ${format.count(running)}`);
   if (reported) parts.push(`${format.count(reported)} reported`);
-  return parts.join("; ");
+  return [`in flight ${format.count(found.running + placed)}`, parts.join("; ")];
 }
+
+/** A worker that fell silent longer ago, on a node that beats, was replaced by another one long since. */
+const SILENT_MS_SHOWN = 600_000;
+const isShown = (worker, node) => !worker.suspect || node.suspect || format.now() - worker.beaten_at < SILENT_MS_SHOWN;
 
 function byEngine(workers) {
   const found = new Map();

@@ -3,36 +3,38 @@
 import { attribute, h, text } from "../dom.js";
 import * as format from "../format.js";
 import { icon, reshape } from "../icons.js";
+import { stateOf, troubledFirst } from "../node.js";
 import { failureColumns } from "./failures.js";
 import { draw, follow } from "./history.js";
-import { bar, heading, keyed, link, panel, slot, sparkline, table, tile } from "./parts.js";
+import { bar, heading, keyed, link, mark, panel, slot, sparkline, table, tile } from "./parts.js";
 import { truthOf } from "./truth.js";
 
 const STATES = ["queued", "running", "completed", "failed", "cancelled"];
 const FAILURES_SHOWN = 5;
+const NODES_SHOWN = 8;
 const SHAPES = { good: "completed", doubt: "failures", bad: "failed", idle: "gone" };
 
 export function mount(root, { model }) {
   follow(model);
-  const parts = [light(), tiles(), states(), engines(), failures(), damage()];
-  const [truth, figures, byState, byEngine, errors, damaged] = parts.map(({ element }) => element);
+  const parts = [light(), tiles(), states(), engines(), nodes(), failures(), damage()];
+  const [truth, figures, byState, byEngine, byNode, errors, damaged] = parts.map(({ element }) => element);
   root.append(heading("Overview"), truth, damaged, figures,
-    h("div", { class: "columns" }, h("div", { class: "stack" }, byState, errors), byEngine));
+    h("div", { class: "columns" }, h("div", { class: "stack" }, byState, errors), h("div", { class: "stack" }, byEngine, byNode)));
   const paint = () => parts.forEach((part) => part.paint(model));
   paint();
-  return { update: (changed) => (changed.overview || changed.connection || changed.tick) && paint() };
+  return { update: (changed) => (changed.overview || changed.nodes || changed.connection || changed.tick) && paint() };
 }
 
 /** The light: all else on the page is worth as much as this says. */
 function light() {
-  const mark = icon("gone");
+  const shape = icon("gone");
   const title = h("strong", { class: "figure" });
   const detail = h("span", { class: "dim" });
-  const element = h("section", { class: "sheet light", id: "truth", "aria-label": "Audit" }, mark, h("div", null, title, detail));
+  const element = h("section", { class: "sheet light", id: "truth", "aria-label": "Audit" }, shape, h("div", null, title, detail));
   const paint = (model) => {
     const said = truthOf(model);
     attribute(element, "data-tone", said.tone);
-    reshape(mark, SHAPES[said.tone]);
+    reshape(shape, SHAPES[said.tone]);
     text(title, said.title);
     text(detail, said.detail);
   };
@@ -117,6 +119,20 @@ function paintLoad(cell, { wanted, occupied, slots }) {
   const short = wanted - slots;
   text(made.word, !slots && wanted ? "no node offers it" : short > 0 ? `${format.count(short)} short` : slots ? `${format.count(Math.max(0, slots - occupied))} free` : "");
   attribute(made.word, "data-tone", short > 0 ? "doubt" : null);
+}
+
+/** The fleet in short, what fell silent first. */
+function nodes() {
+  const columns = [
+    { head: "Node", kind: "name", paint: (cell, { node }) => link(cell, `/jobs?node=${encodeURIComponent(node)}`, node) },
+    { head: "State", paint: (cell, node) => mark(cell, ...stateOf(node)) },
+    { head: "Running", kind: "number", text: ({ running, slots }) => `${format.count(running)} of ${format.count(slots)}` },
+    { head: "Beat", kind: "time", text: ({ beaten_at: at }) => format.ago(at) },
+  ];
+  const grid = table("Nodes", columns, ({ node }) => node);
+  const element = panel("Nodes", grid.element, h("a", { href: "/nodes" }, "all"));
+  const paint = ({ nodes: found }) => grid.show(troubledFirst(found ?? []).slice(0, NODES_SHOWN), found ? "No node was heard of." : "Nothing was heard yet.");
+  return { element, paint };
 }
 
 function failures() {

@@ -107,6 +107,14 @@ export function slot(cell, make) {
   return cell.firstChild;
 }
 
+/** A word behind its mark in a cell: `mark(cell, tone, word, title)`. */
+export function mark(cell, ...said) {
+  slot(cell, () => {
+    const one = told();
+    return Object.assign(one.element, { show: one.set });
+  }).show(...said);
+}
+
 /** A link in a cell, moved to what it now is about. */
 export function link(cell, href, said) {
   const made = slot(cell, () => h("a", { href }, said));
@@ -147,7 +155,8 @@ export function sparkline(label) {
   const line = svg("path", { class: "spark-line" });
   const area = svg("path", { class: "spark-area" });
   const element = svg("svg", { class: "spark", viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", role: "img" });
-  element.append(area, line);
+  const title = svg("title", {}); // its name, and what is shown where it is pointed at
+  element.append(title, area, line);
   const set = (points, { from, to, gap }) => {
     const known = points.filter(([, value]) => value !== null);
     const most = Math.max(1, ...known.map(([, value]) => value));
@@ -166,7 +175,7 @@ export function sparkline(label) {
     attribute(area, "d", filled);
     const top = Math.max(...known.map(([, value]) => value));
     const lately = `in the last ${span(to - from)} at most ${Math.round(10 * top) / 10}`;
-    attribute(element, "aria-label", `${label}: ${known.length ? lately : "nothing is known yet"}`);
+    text(title, `${label}: ${known.length ? lately : "nothing is known yet"}`);
   };
   return { element, set };
 }

@@ -3,7 +3,7 @@
 import { attribute, h, text } from "../dom.js";
 import * as format from "../format.js";
 import { draw, follow } from "./history.js";
-import { bar, told, heading, keyed, panel, slot, sparkline, table } from "./parts.js";
+import { bar, heading, keyed, mark, panel, slot, sparkline, table, told } from "./parts.js";
 
 const MEMORY_SHARE_MAX = 0.8;
 const CLOCK_MS_MAX = 500;
@@ -21,9 +21,9 @@ export function mount(root, { model }) {
 /** Terms whose values are a chip (judged) or plain words. */
 function judged(list, found) {
   keyed(list, found, ([name]) => name, ([name]) => {
-    const mark = told();
-    const element = h("div", { class: "term" }, h("dt", null, name), h("dd", null, mark.element));
-    return { element, paint: ([, tone, said, title]) => mark.set(tone, said, title) };
+    const one = told();
+    const element = h("div", { class: "term" }, h("dt", null, name), h("dd", null, one.element));
+    return { element, paint: ([, tone, said, title]) => one.set(tone, said, title) };
   });
 }
 
@@ -61,7 +61,7 @@ function judge(one) {
     ["maxmemory-policy", one.policy === "noeviction" ? "good" : one.policy === "unknown" ? "doubt" : "bad", one.policy, "noeviction: jobs are never thrown away"],
     ["appendonly", ...keeps, null],
     ["appendfsync", one.aof ? (syncs[one.fsync] ?? "doubt") : "idle", one.fsync, "everysec: a power cut may take the last second"],
-    ["Answers in", one.answer_ms > 10 ? "doubt" : "good", `${one.answer_ms.toFixed(1)} ms`, null],
+    ["Answers in", one.answer_ms > 10 ? "doubt" : "good", one.answer_ms < 0.1 ? "less than 0.1 ms" : `${one.answer_ms.toFixed(1)} ms`, null],
     ["Clock", skew > CLOCK_MS_MAX ? "doubt" : "good", skew < 10 ? "as ours" : `${format.span(skew)} ${one.clock_ahead_ms > 0 ? "ahead of" : "behind"} ours`, null],
     ["Reached at", one.host && !one.login ? "doubt" : "good", one.host ? `${one.host}${one.login ? ", with a login" : ", without a login"}` : "this machine only", null],
   ];
@@ -70,13 +70,7 @@ function judge(one) {
 function leaders() {
   const columns = [
     { head: "Role", text: ({ role }) => role },
-    { head: "Leader", paint: (cell, { held }) => {
-      const made = slot(cell, () => {
-        const one = told();
-        return Object.assign(one.element, { show: one.set });
-      });
-      made.show(held ? "good" : "doubt", held ? "leads" : "nobody");
-    } },
+    { head: "Leader", paint: (cell, { held }) => mark(cell, held ? "good" : "doubt", held ? "leads" : "nobody") },
     { head: "Term", kind: "number", text: ({ term }) => (term ? String(term) : "-") },
   ];
   const grid = table("Leaders", columns, ({ role }) => role);
