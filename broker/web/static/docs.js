@@ -63,6 +63,7 @@ function curl(path, method, operation) {
 }
 
 function operation(path, method, told) {
+  const [first, ...rest] = told.description?.split(/\n\n|(?<=\.)\s+(?=[A-Z0-9])/) ?? []; // by sentence
   const parameters = (told.parameters ?? []).map((each) => [
     h("code", {}, each.name), each.in, type(each.schema), each.required ? "required" : "", [each.description, bounds(each.schema)].filter(Boolean).join("; "),
   ]);
@@ -71,9 +72,9 @@ function operation(path, method, told) {
   ]);
   return h("details", {},
     h("summary", {},
-      h("span", { class: "method", "data-method": method }, method.toUpperCase()), h("code", {}, path), h("span", { class: "dim" }, told.summary ?? "")),
+      h("span", { class: "method", "data-method": method }, method.toUpperCase()), h("code", {}, path), h("span", { class: "dim" }, first ?? told.summary ?? "")),
     h("div", {},
-      h("p", {}, told.description ?? ""),
+      rest.length ? h("p", {}, rest.join(" ")) : null,
       curl(path, method, told),
       parameters.length ? [h("h3", {}, "Parameters"), table(["name", "in", "type", "needed", "about"], parameters)] : null,
       told.requestBody ? [h("h3", {}, "Body"), contents(told.requestBody.content, (media, schema) => [h("p", { class: "dim" }, media), fields(schema)])] : null,
