@@ -49,6 +49,7 @@ class Eyes(threading.Thread):
     def __init__(self, stack):
         super().__init__(name="eyes", daemon=True)
         self.doubted = {}  # (key, attempt) -> epoch ms
+        self.came = {}  # worker -> when its beat was first seen, epoch ms
         self._broker = stack.client("eyes")
         self._watcher = self._broker.watch()
         self._suspect_ms = stack.budgets.suspect_ms
@@ -87,6 +88,8 @@ class Eyes(threading.Thread):
 
     def _look(self):
         fleet = {seen.name: seen.silent_ms for seen in self._broker.workers()}
+        for name in fleet:
+            self.came.setdefault(name, now_ms())
         for key, record in list(self._live.items()):
             silent = record.holder and fleet.get(record.worker, 0) > self._suspect_ms
             if silent and not record.inferred and (key, record.attempt) not in self.doubted:
@@ -101,11 +104,13 @@ class Tale:
 
     def __init__(self, broker, origin):
         self._stories, self._hands = defaultdict(list), defaultdict(list)
+        self._nodes = defaultdict(set)  # node -> the workers that started a job there
         for entry in broker.log(origin).entries():
             at, key = int(entry.rev.split("-")[0]), str(entry.key(origin))
             self._stories[key].append((at, entry))
             if entry.rule == "started":
                 self._hands[entry.record.worker].append((at, key, entry.record.attempt))
+                self._nodes[entry.record.node].add(entry.record.worker)
 
     def fates(self, kills, doubted):
         """What came of each attempt that was running when its worker was killed; without those whose end was told."""
@@ -117,10 +122,44 @@ class Tale:
                 found[begun[-1]] = fate
         return list(found.values())
 
-    def started_after(self, kill):
-        """How long after the kill the job was started, in milliseconds."""
-        story = self._stories[kill.key]
-        return min(at for at, entry in story if entry.rule == "started" and at >= kill.at) - kill.at
+    def handed(self, deaths, came, budgets):
+        """How long after each death of who had just taken a job the job was started, in milliseconds.
+
+        It is handed over again to its own node, whose other slots may be at work by then, and whose dead slot comes
+        again as soon as Python has started: what it waited for one of them is left out. So is a job whose next taker
+        died as well (that death counts), or that was taken back at once since its whole node fell silent.
+        """
+        for death in deaths:
+            placed_at, node = 0, ""
+            for at, entry in self._stories[death.key]:
+                if entry.rule == "placed" and at <= death.at:
+                    placed_at, node = at, entry.record.node
+                elif entry.rule == "unplaced" and death.at < at < placed_at + budgets.start_ms:
+                    break
+                elif entry.rule == "started" and at >= death.at:
+                    if not any(one.key == death.key and death.at < one.at < at for one in deaths):
+                        by_then = death.at + _again_ms(budgets)
+                        yield at - death.at - max(0, self._free(node, by_then, at, came) - by_then)
+                    break
+
+    def _free(self, node, since, until, came):
+        """When a slot of the node was first free at or after `since`; `until`: when one took a job at the latest."""
+        found = [until]
+        for worker in self._nodes[node]:
+            begun = [taken for taken in self._hands[worker] if taken[0] <= since]
+            if not any(since < taken[0] for taken in self._hands[worker]):
+                continue  # it may be dead
+            free = self._ended(*begun[-1][1:]) if begun else came.get(worker, until)
+            found.append(max(since, free))
+        return min(found)
+
+    def _ended(self, key, attempt):
+        """When this attempt was over, epoch ms."""
+        return next(
+            at
+            for at, entry in self._stories[key]
+            if entry.record is None or entry.record.attempt > attempt or entry.record.ended
+        )
 
 
 def _fate(story, key, attempt, killed_at, doubted):
@@ -148,14 +187,17 @@ def _fate(story, key, attempt, killed_at, doubted):
 def limits(budgets):
     """What the budgets allow from the kill on, in milliseconds: a beat may have been said just before it."""
     guessed = budgets.guess_ms + SWEEP_MS
-    # A placed job that has not started is handed over again, so often and so late.
-    again_ms = budgets.start_ms // 5
     return {
         "doubted": budgets.suspect_ms,
         "guessed": guessed,
         "again": guessed + budgets.grace_ms + SWEEP_MS + PLACING_MS,
-        "handed": 2 * again_ms + PLACING_MS,
+        "handed": _again_ms(budgets) + PLACING_MS,
     }
+
+
+def _again_ms(budgets):
+    """How late a placed job that has not started is handed over again: it is looked for so often, once it is so old."""
+    return 2 * (budgets.start_ms // 5)
 
 
 def firm_share(values, part):

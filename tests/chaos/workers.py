@@ -160,9 +160,9 @@ class Hunt:
         delays.add_fates(found)
         doubted = [fate for fate in found if fate.doubted is not None]
         assert len(doubted) >= part * len(found), f"guessed before a list showed doubt: {found}"
-        for death, what in deaths.items():
-            if what == "died-taken":
-                delays.add("handed", tale.started_after(death))
+        taken = [death for death, what in deaths.items() if what == "died-taken"]
+        for late in tale.handed(taken, self.eyes.came, self.stack.budgets):
+            delays.add("handed", late)
         told = {
             "jobs": len(records),
             "killed": dict(self.counts.most_common()),
