@@ -35,8 +35,6 @@ LINES_MAX = ERRORS_MAX = 20
 HEAL_SECONDS_MAX = 60.0
 #: How long it may take until a reader is told that its place is gone.
 TOLD_SECONDS_MAX = 20.0
-#: An answer may be on its way while everything is flushed, for so many seconds.
-ANSWER_SECONDS_MAX = 1.0
 
 
 @row("damage", long=50, short=5)
@@ -203,10 +201,8 @@ class Harm:
 
 def healed(stack, crowd, harm):
     """All that is left is one true list, which goes on to its end; nothing but a flush took any job away."""
-    since = harm.flushed_at + ANSWER_SECONDS_MAX
-    kept = {
-        word.key for word in (*crowd.submitted, *crowd.reported, *crowd.produced) if word.at > since
-    }
+    words = (*crowd.submitted, *crowd.reported, *crowd.produced)
+    kept = {word.key for word in words if word.at > harm.flushed_at}
     records = dict(zip(kept, stack.broker.view.get_many(list(kept)), strict=True))
     # Where tombstones were lost, what was created before is not taken any more: it might have been removed.
     barred = {key for key, record in records.items() if record is None and was_barred(stack, key)}

@@ -41,7 +41,7 @@ class Word(NamedTuple):
 
     key: Key
     rev: str
-    at: float  #: when it was acknowledged, by the monotonic clock
+    at: float  #: when the call that was acknowledged began, by the monotonic clock
 
 
 class Everybody:
@@ -166,11 +166,13 @@ class Everybody:
             seconds = round(self._chances.uniform(0, self._work_seconds), 3)
             options = {"id": str(number), "attempts": 20}
             try:
-                job = self._insist(lambda: broker.submit("work", seconds, **options))  # noqa: B023
+                at, job = self._insist(
+                    lambda: (time.monotonic(), broker.submit("work", seconds, **options))  # noqa: B023
+                )
             except Refused as refused:
                 self.refused.append(refused.rule)
             else:
-                self.submitted.append(Word(job.key, "", time.monotonic()))
+                self.submitted.append(Word(job.key, "", at))
 
     def _report(self, origin):
         broker, number = self._broker(origin), 0
@@ -180,11 +182,9 @@ class Everybody:
             story["created_at"] = self._insist(broker.store.clock.now)
             for seq, (state, node) in enumerate(STORY, 1):
                 event = story | {"state": state, "node": node, "seq": seq}
-                outcome = self._insist(lambda: broker.report(event))  # noqa: B023
+                at, outcome = self._insist(lambda: (time.monotonic(), broker.report(event)))  # noqa: B023
                 if outcome.ok:
-                    self.reported.append(
-                        Word(Key.parse(outcome.key), outcome.rev, time.monotonic())
-                    )
+                    self.reported.append(Word(Key.parse(outcome.key), outcome.rev, at))
                 else:
                     self.refused.append(outcome.rule)
 
@@ -194,7 +194,7 @@ class Everybody:
         events = JobEvents(broker, "studio", resync_seconds=30 * scale, retry_seconds=scale)
         said = []
         while not self._stop.wait(self._pace_seconds):
-            job = self._insist(events.create)
+            at, job = self._insist(lambda: (time.monotonic(), events.create()))
             for say in (
                 lambda: events.dispatch(job, "node-a"),  # noqa: B023
                 lambda: events.start(job),  # noqa: B023
@@ -202,7 +202,7 @@ class Everybody:
             ):
                 with self._counted():
                     say()
-            said.append(Word(job.key, "", time.monotonic()))
+            said.append(Word(job.key, "", at))
         left = events.close(END_SECONDS_MAX)
         assert not left, f"{left} words of reported jobs were never taken"
         self.produced.extend(said)

@@ -14,6 +14,8 @@ from tests.chaos.stack import ENGINES, children, family, kill, until
 NODES = ("node-a", "node-b")
 #: What a late holder hears: the attempt was given up, or somebody else has finished the job.
 LATE = {"stale_attempt", "terminal"}
+#: How long a job works that is not to end by itself, in seconds.
+LONG_SECONDS = 120.0
 
 
 @row("freeze-worker", long=50, short=3)
@@ -37,7 +39,8 @@ def freeze_worker(run):
 
 def _speaks_late(run, stack):
     """It ends its work as soon as it wakes: too late."""
-    seconds = run.chance.uniform(0.3, 1.0)
+    # Over before it wakes, and not yet when it is frozen, even where that takes a while.
+    seconds = run.chance.uniform(2, 3) * _budget(stack)
     key, worker = _running(stack, "deaf", seconds)
     with Frozen(stack, [worker]) as frozen:
         until(lambda: stack.broker.get(key).attempt == 2, 30)
@@ -52,17 +55,13 @@ def _speaks_late(run, stack):
 
 def _is_stopped(run, stack):
     """It has much left to do when it wakes: its next beat tells that the attempt is no longer its own."""
-    key, worker = _running(stack, run.chance.choice(("deaf", "work")), 6 * _budget(stack))
+    key, worker = _running(stack, run.chance.choice(("deaf", "work")), LONG_SECONDS)
     with Frozen(stack, [worker]) as frozen:
         horses = frozen.horses
         until(lambda: stack.broker.get(key).attempt == 2, 30)
         frozen.last(3)
-    # Asked at the first beat, killed after the grace where it does not listen.
-    budgets = stack.budgets
-    until(
-        lambda: not set(children(worker.pid)) & set(horses),
-        (budgets.beat_ms + budgets.stop_ms) / 500,
-    )
+    # Asked at the first beat, killed after the grace where it does not listen: long before it ends by itself.
+    until(lambda: not set(children(worker.pid)) & set(horses), LONG_SECONDS / 4)
     assert not [one for one in stack.broker.why(key).refusals if one.event == "finish"]
     assert stack.broker.cancel(key).applied
     record = stack.ended([key])[key]
@@ -184,7 +183,8 @@ def frozen_for_long(run):
         watcher.snapshot()
         keys, braked = [], []
         for _ in run.turns("freezes"):
-            made = stack.broker.submit_many("deaf", [1.0] * 4)
+            # Long enough that none is over before its worker is frozen.
+            made = stack.broker.submit_many("deaf", [4.0] * 4)
             keys += [job.key for job in made]
             until(lambda made=made: all(stack.effects.begun(str(job.key)) for job in made))
             workers = run.chance.sample(stack.beating(), 3)

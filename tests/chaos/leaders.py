@@ -230,7 +230,7 @@ def leadership(run):
         for _ in range(3):
             stack.serve()
         stack.worker("work", slots=2)
-        seconds, placed = {}, []
+        seconds, waits, placed = {}, [], []
         for _ in run.turns("kills"):
             roles = until(lambda: settled(stack))
             victim = run.chance.choice([pid for pid, _ in roles.values()])
@@ -247,17 +247,18 @@ def leadership(run):
                         seconds.setdefault(role, []).append(time.monotonic() - begun)
                         del lost[role]
                 time.sleep(0.002)
+            waits.append(time.monotonic() - begun)
             until(lambda job=job: job.record().placed_at or job.record().ended)
             placed.append(time.monotonic() - begun)
             job.wait(60)
             stack.serve()
         lease = stack.budgets.guess_ms / 1000
-        every = [one for found in seconds.values() for one in found]
         # A standby asks each third of a lease, in the step that is due then.
         bound = lease * 4 / 3 + ASK_SECONDS
-        assert share(every, 0.5) <= bound, every
-        late = firm_share(every, 0.99)
-        assert late is None or late <= bound + SLACK_SECONDS, every
+        # Kill by kill, for the roles of one process wait together; the lower middle one: of two one may be late.
+        assert sorted(waits)[(len(waits) - 1) // 2] <= bound, waits
+        late = firm_share(waits, 0.99)
+        assert late is None or late <= bound + SLACK_SECONDS, waits
         told = {
             f"{role}, p50/p99 s": f"{share(found, 0.5):.2f}/{share(found, 0.99):.2f} of {len(found)}"
             for role, found in sorted(seconds.items())

@@ -236,11 +236,9 @@ class AppendOnly:
         """Cut off a random part of what was appended in the last second, at any byte. How many bytes went."""
         since = time.monotonic() - UNSYNCED_SECONDS
         size = self.size
-        synced = max(
-            (length for at, length in list(self._sizes) if at <= since and length <= size),
-            default=size,
-        )
-        kept = chance.randint(synced, size)
+        # The first look after that moment: whoever looked late must not let more be cut than was unsynced.
+        synced = next((length for at, length in list(self._sizes) if at >= since), size)
+        kept = chance.randint(min(synced, size), size)
         os.truncate(self.path, kept)
         return size - kept
 
