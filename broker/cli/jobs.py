@@ -22,6 +22,7 @@ from broker.cli.table import Column
 from broker.errors import Invalid
 from broker.rules.filter import Filter
 from broker.rules.key import check_name
+from broker.rules.state import RUNNING
 
 
 def state_style(state: str) -> str:
@@ -35,7 +36,11 @@ def state_style(state: str) -> str:
 
 def _took(job: dict[str, Any]) -> str:
     began, ended = job["started_at"], job["completed_at"]
-    return span(ended - began) if began and ended and not job["inferred"] else "-"
+    if not began or job["inferred"]:
+        return "-"
+    if ended:
+        return span(ended - began)
+    return age(began) if job["state"] == RUNNING else "-"
 
 
 def _tries(job: dict[str, Any]) -> str:
@@ -43,7 +48,8 @@ def _tries(job: dict[str, Any]) -> str:
 
 
 COLUMNS: Columns = (
-    (Column("KEY", least=16, keep_end=True), lambda job: job["key"]),
+    # `engine//id` of ours, mostly: what a key is known by.
+    (Column("KEY", least=19, keep_end=True), lambda job: job["key"]),
     (Column("STATE", style=state_style), shown_state),
     (Column("NODE", 1, least=8), lambda job: job["node"] or "-"),
     (Column("AGE", 2, right=True), lambda job: age(job["created_at"])),
