@@ -110,6 +110,36 @@ def test_the_list_the_nodes_and_the_overview_are_each_a_key_away(fleet):
     look(fleet, scenario)
 
 
+def test_a_node_leads_to_its_jobs_and_escape_back_to_all(fleet):
+    fleet.beat(WorkerInfo("w-1", "gpu-8", "ollama", 12, 1))
+
+    async def scenario(screen):
+        await screen.until(lambda: screen.rows == [FAILED, RUNNING, QUEUED])
+        await screen.press("n")
+        await screen.shows("ollama 0/1")
+        await screen.press("enter")
+        await screen.until(lambda: screen.rows == [RUNNING])
+        await screen.shows("1 of 3 jobs: node gpu-8, newest first")
+        await screen.press("escape")
+        await screen.until(lambda: screen.rows == [FAILED, RUNNING, QUEUED])
+
+    look(fleet, scenario)
+
+
+def test_a_node_that_fell_silent_is_missed_on_every_page(fleet):
+    for name, node in (("w-1", "gpu-8"), ("w-2", "gpu-9")):
+        fleet.beat(WorkerInfo(name, node, "ollama", 12, 1))
+
+    async def scenario(screen):
+        await screen.shows("nodes 2  ready")
+        long_ago = fleet.store.clock.now() - 95_000
+        fleet.store.client.zadd(fleet.store.keys.workers, {"w-2": long_ago})
+        fleet.store.client.zadd(fleet.store.keys.nodes, {"gpu-9": long_ago})
+        await screen.shows("nodes 1 of 2  ready")
+
+    look(fleet, scenario)
+
+
 def test_a_list_that_is_behind_the_logs_is_told_beside_what_is_counted_from_it(fleet, monkeypatch):
     async def scenario(screen):
         await screen.shows("ready ")

@@ -67,6 +67,7 @@ class Top(App[None]):
         super().__init__(ansi_color=True)
         self.feed = feed
         self.view = view
+        self._node_asked = view.node
         self._is_stale = True  #: the list is to be made anew
         self._pulse: object = None
         self._said: tuple[Line, float] | None = None
@@ -134,7 +135,7 @@ class Top(App[None]):
         if pulse:
             self._fleet = {node["node"]: node for node in pulse.nodes}
             self.nodes.show(list(self._fleet))
-            self.main("#summary", Pane).show(summary(pulse.overview))
+            self.main("#summary", Pane).show(summary(pulse.overview, pulse.nodes))
             self.main("#overview", Pane).show(overview_lines(pulse.overview))
         self.jobs.refresh()
         width = self.size.width
@@ -215,15 +216,19 @@ class Top(App[None]):
         self.jobs.focus()
 
     def action_clear(self) -> None:
-        """Look for nothing any more."""
+        """Look for nothing any more, and at all nodes that the options allow."""
         self.view.text = ""
+        self.view.node = self._node_asked
         self.query_one(Input).remove_class("-shown")
         self.jobs.focus()
         self._list(anew=True)
 
     def on_table_opened(self, _: Table.Opened) -> None:
-        """Enter: the job's own page."""
-        if isinstance(key := self._meant(), Key):
+        """Enter: the job's own page, or the jobs of the node."""
+        if self.query_one(ContentSwitcher).current == "nodes":
+            self.view.node = str(self.nodes.row)
+            self._ask_anew()
+        elif isinstance(key := self._meant(), Key):
             self.push_screen(JobPage(self, key))
 
     def action_help(self) -> None:

@@ -28,11 +28,11 @@ KEYS = (
 HELP = """\
 j  n  o   jobs, nodes, overview
 up down   a row; PgUp PgDn Home End as everywhere
-Enter     the job's page: why, record, output
+Enter     the job's page: why, record, output; of a node: its jobs
 /         find text in key, node, model or error
 s         on to the next state, then all again
 t         on to the next order
-Esc       find nothing; leave a job's page
+Esc       all jobs again; leave a job's page
 c  r  d   cancel, retry, remove: asks first
 q         quit; so does Ctrl-C
 

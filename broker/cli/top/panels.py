@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from broker.cli.jobs import state_style
@@ -15,7 +15,7 @@ from broker.rules.state import STATES
 _GAUGES = ("ghosts", "missing", "stuck", "drift")
 
 
-def summary(found: Mapping[str, Any]) -> list[Line]:
+def summary(found: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> list[Line]:
     """Two lines that stand above every page."""
     jobs = found["jobs"]
     counts: list[tuple[str, str]] = []
@@ -28,7 +28,8 @@ def summary(found: Mapping[str, Any]) -> list[Line]:
     for name, sign in (("doubt", "?"), ("guess", "~")):
         if jobs[name]:
             counts += [(f"{jobs[name]:,}{sign}", "doubt"), ("  ", "")]
-    return [counts, [*_behind(found), *_waiting(found), *_rates(found), *_lights(found)]]
+    parts = (_behind(found), _beating(nodes), _waiting(found), _rates(found), _lights(found))
+    return [counts, [piece for part in parts for piece in part]]
 
 
 def _behind(found: Mapping[str, Any]) -> Line:
@@ -38,6 +39,13 @@ def _behind(found: Mapping[str, Any]) -> Line:
         return []
     how = "never read whole" if age_ms is None else f"{span(age_ms)} behind the logs"
     return [(f"list {how}  ", "doubt")]
+
+
+def _beating(nodes: Sequence[Mapping[str, Any]]) -> Line:
+    """How many nodes beat, and of how many where some fell silent that nobody took out."""
+    up = sum(not node["suspect"] for node in nodes)
+    silent = sum(node["suspect"] and not node["left"] and not node["flag"] for node in nodes)
+    return [(f"nodes {up:,} of {up + silent:,}  ", "doubt") if silent else (f"nodes {up:,}  ", "")]
 
 
 def _waiting(found: Mapping[str, Any]) -> Line:
@@ -92,10 +100,11 @@ def _engine_lines(found: Mapping[str, Any]) -> Iterator[Line]:
     for name in names:
         wanted, busy, slots = (found[what].get(name, 0) for what in ("wanted", "occupied", "slots"))
         short = wanted > slots
+        held = f"{busy:,} of {slots:,} slots occupied" if slots else "no node offers it"
         yield [
             (f"  {name}: ", ""),
             (f"{wanted:,} wanted", "doubt" if short else ""),
-            (f", {busy:,} of {slots:,} slots occupied", ""),
+            (f", {held}", "doubt" if short and not slots else ""),
         ]
     if not names:
         yield line("  no workers, and no jobs for any", "dim")
@@ -147,7 +156,7 @@ def _log_lines(found: Mapping[str, Any]) -> Iterator[Line]:
             "" if size is None else f"about {_bytes(size)}",
             f"live {_count(one['live'])}",
             f"done {_count(one['done'])}",
-            f"after {one['floor'] or '?'}",
+            f"floor {one['floor'] or '?'}",
         ]
         yield line(", ".join(filter(None, parts)), "bad" if one["damage"] else "")
     if not found["origins"]:
