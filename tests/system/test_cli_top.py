@@ -81,8 +81,10 @@ def look(broker, scenario, size=(120, 24), **options):
 
 
 @pytest.fixture
-def fleet(broker):
-    """Three jobs, the newest first: failed, running, queued."""
+def fleet(store, namespace):
+    """Three jobs, the newest first: failed, running, queued. Whoever beat once is heard for a minute."""
+    budgets = Budgets(suspect_ms=60_000)
+    broker = Broker(store, settings_of(namespace=namespace, node="desk", budgets=budgets))
     for id, state in (("7", "queued"), ("8", "running"), ("9", "failed")):
         told = reported(id, state, created_at=1_700_000_000_000 + int(id), node=f"gpu-{id}")
         broker.report(told | ({"error": "out of memory"} if state == "failed" else {}))
