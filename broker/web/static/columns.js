@@ -5,10 +5,8 @@ import { age, ago, count, errorOf, instant, jobPath, shownState, span, took, vis
 import { say } from "./grid.js";
 import { stateMark } from "./mark.js";
 
-const NARROW_SORTS = [["", "Newest"], ["-created", "Oldest"], ["state", "State"], ["ended", "Last ended"], ["took", "Longest"], ["node", "Node"], ["key", "Key"], ["error", "Error"], ["tries", "Most tries"]];
-
 /** What the list can be ordered by: [sort, label]. */
-export const SORTS = NARROW_SORTS;
+export const SORTS = [["", "Newest"], ["-created", "Oldest"], ["state", "State"], ["ended", "Last ended"], ["took", "Longest"], ["node", "Node"], ["key", "Key"], ["error", "Error"], ["tries", "Most tries"]];
 
 /** `doubt(key)` and `chosen(key)` are asked at each painting. */
 export const columns = ({ doubt, chosen }) => [
