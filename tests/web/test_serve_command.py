@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -194,13 +194,20 @@ def test_a_second_order_ends_it_at_once_whatever_hangs(
     server._process.send_signal(signal.SIGSTOP)
     try:
         process.send_signal(signal.SIGTERM)
-        until(lambda: ask(url, "/readyz").json["checks"]["process"] == "about to end")
+        until(lambda: ending(url))
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
-        assert process.wait(2) == 1
+        assert process.wait(60) == 1  # one order alone ends with 0, or not before Redis is back
     finally:
         server._process.send_signal(signal.SIGCONT)
     assert process.log.read_text().splitlines()[-1].startswith("broker serve: ended at once")
+
+
+def ending(url: str) -> bool:
+    """Whether it says that it is about to end; it may hang up on a question that comes meanwhile."""
+    with suppress(ConnectionError):
+        return ask(url, "/readyz").json["checks"]["process"] == "about to end"
+    return False
 
 
 def test_up_tells_its_dashboard_and_its_workers_no_token(machine: Machine) -> None:
