@@ -42,10 +42,10 @@ export async function act(verb, node, { model, api, ask, toast }) {
     [there.running, "running there", said.running], [there.placed, "waiting there", "placed elsewhere"],
     [there.reported, "reported to be there", said.reported],
   ].filter(([count]) => count);
-  const none = model.listedAt === null ? "The jobs are not listed yet: how many are there is not known." : "No jobs are there.";
-  const body = [h("p", null, said.means), fates.length
-    ? h("ul", { class: "fates" }, fates.map(([count, where, fate]) => h("li", null, `${format.counted(count, "job")} ${where}: ${fate}`)))
-    : verb === "resume" ? null : h("p", null, none)];
+  const beyond = !model.whole ? "Not every job is listed here: there may be more of them." : fates.length ? "" : "No jobs are there.";
+  const body = [h("p", null, said.means),
+    fates.length ? h("ul", { class: "fates" }, fates.map(([count, where, fate]) => h("li", null, `${format.counted(count, "job")} ${where}: ${fate}`))) : null,
+    verb === "resume" ? null : h("p", null, beyond)];
   if (!(await ask({ title: format.visible(`${said.verb} ${node}?`), body, verb: said.verb, danger: said.danger ?? false }))) return;
   try {
     await api.post(`/v1/nodes/${encodeURIComponent(node)}/${verb}`);
