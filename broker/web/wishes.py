@@ -30,7 +30,7 @@ def _many(
     """The route of a wish for many jobs: an array of outcomes."""
     return router.post(
         f"/v1/jobs/{verb}",
-        response_model=list[outcome],  # type: ignore[valid-type]
+        response_model=list[outcome],  # type: ignore[valid-type]  # a type, chosen when the route is made
         responses=told(400, 408, 413, 503),
         openapi_extra=body_of(body),
     )

@@ -27,9 +27,8 @@ FROZEN_EACH, FROZEN_LANES = 25, 2
 AT_ONCE_EACH = 25
 #: What is wished, and how often in a hundred.
 WISHES = {"cancel": 70, "force": 15, "remove": 10, "remove --force": 5}
-#: An effect may begin after a *running* job's cancel was acknowledged: it was on its way to its engine, by a fork. So
-#: many seconds would be no way any more, but a job that waited for something.
-LATE_SECONDS_MAX = 5.0
+#: An effect may begin so long after a *running* job's cancel was acknowledged: it was on its way to its engine.
+LATE_SECONDS_MAX = 0.5
 
 
 @dataclass

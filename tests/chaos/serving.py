@@ -10,7 +10,7 @@ from tests.chaos.dying import FROZEN, Orders
 from tests.chaos.dying_serve import POINTS
 from tests.chaos.run import row, share
 from tests.chaos.stack import kill, until
-from tests.chaos.timing import SLACK, firm_share, now_ms
+from tests.chaos.timing import SLACK, now_ms
 
 DYING = "tests.chaos.dying_serve"
 #: Jobs for each kill; how long they work, in seconds.
@@ -141,7 +141,7 @@ class Pair:
     def told(self):
         """A lease lasts as long as a guess takes, and whoever stands by asks for it three times in that while."""
         allowed = self.stack.budgets.guess_ms * 4 // 3 + TAKING_MS
-        late = firm_share(self.takeovers, 0.99)
+        late = share(self.takeovers, 0.99)
         assert late is None or late <= SLACK * allowed, f"{late} ms until another one led"
         return {
             "struck": dict(self.counts.most_common()),
