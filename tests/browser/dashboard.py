@@ -28,8 +28,11 @@ class Dashboard:
         self.page.goto(self.url + path)
 
     def await_live(self) -> None:
-        """Until what is shown is what is: the stream is heard, and the list is read."""
-        self.page.locator("html[data-live=yes]").wait_for()
+        """Until what is shown is what is: the stream is heard, the list is read, and there is a view to show it.
+
+        A view's program comes by itself: it may be there long before the list, or come after it.
+        """
+        self.page.locator("html[data-live=yes] main > .view > *").first.wait_for(state="attached")
 
     def row(self, key: Key | str) -> Locator:
         """A row of the job list; only what is in sight is there."""
