@@ -30,7 +30,7 @@ def blocks(language: str) -> list[str]:
 def url(redis_url: str, namespace: str) -> Iterator[str]:
     given = settings_of(namespace=namespace, node="desk", listen="127.0.0.1:0")
     with serving(Broker(Store.from_url(redis_url, namespace), given)) as found:
-        until(lambda: httpx.get(f"{found}/readyz", trust_env=False).status_code == 200)
+        until(lambda: httpx.get(f"{found}/readyz", trust_env=False, timeout=60).is_success)
         yield found
 
 
@@ -73,7 +73,7 @@ def split(texts: str) -> list[str]:
 
 
 def test_the_page_names_every_route_and_status(url: str) -> None:
-    paths = httpx.get(f"{url}/openapi.json", trust_env=False).json()["paths"]
+    paths = httpx.get(f"{url}/openapi.json", trust_env=False, timeout=60).json()["paths"]
     named = {re.sub(r"\{\w+\}", lambda part: part[0][1:-1].upper(), path) for path in paths}
     elsewhere = {"/v1/events", "/login", "/logout"}
     rows = re.findall(r"^\| `(?:GET|POST) .*$", PAGE, re.MULTILINE)

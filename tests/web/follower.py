@@ -125,7 +125,10 @@ class Follower:
     def list(self) -> str:
         """List anew; where the stream goes on from there."""
         answer = httpx.get(
-            f"{self._url}/v1/jobs", params={"limit": 100_000, **self._query}, trust_env=False
+            f"{self._url}/v1/jobs",
+            params={"limit": 100_000, **self._query},
+            trust_env=False,
+            timeout=60,
         )
         assert answer.status_code == 200
         self.held = {job["key"]: job for job in answer.json()}

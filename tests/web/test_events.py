@@ -188,7 +188,7 @@ def shut(redis_url: str) -> Iterator[Shut]:
     with (
         closing(Store.from_url(redis_url, namespace)) as store,
         serving(Broker(Store.from_url(redis_url, namespace), given)) as url,
-        httpx.Client(base_url=url, trust_env=False) as http,
+        httpx.Client(base_url=url, trust_env=False, timeout=60) as http,
     ):
         yield Shut(http, store)
 
@@ -323,7 +323,7 @@ def test_what_is_refused_leaves_no_trace(http: httpx.Client, store: Store) -> No
 
 def test_with_a_token_it_must_be_there(serve: Any, store: Store) -> None:
     url = serve(token="a-token-of-24-letters-ok")
-    with httpx.Client(base_url=url, trust_env=False) as http:
+    with httpx.Client(base_url=url, trust_env=False, timeout=60) as http:
         told = post(http, reported())
         assert (told.status_code, told.headers["www-authenticate"]) == (401, "Bearer")
         assert post(http, b"{", authorization="Bearer wrong-token-of-its-own").status_code == 401

@@ -124,7 +124,7 @@ def test_a_redis_that_is_away_is_said_so_by_every_route(
     serve: Callable[..., str], server: PrivateRedis
 ) -> None:
     url = serve(redis=f"redis://127.0.0.1:{server.port}")
-    with httpx.Client(base_url=url, trust_env=False, timeout=30) as http:
+    with httpx.Client(base_url=url, trust_env=False, timeout=60) as http:
         made = http.post("/v1/jobs", json={"engine": "echo", "id": "7"})
         assert made.status_code == 201
         server.stop()

@@ -351,8 +351,8 @@ def test_a_redis_that_hangs_holds_no_scrape_for_long(serve, server):
 
 def test_it_is_guarded_like_the_rest_and_counts_what_is_asked(serve):
     url = serve(token=TOKEN)
-    assert httpx.get(f"{url}/metrics", trust_env=False).status_code == 401
-    httpx.request("BREW", f"{url}/livez", trust_env=False)
+    assert httpx.get(f"{url}/metrics", trust_env=False, timeout=60).status_code == 401
+    httpx.request("BREW", f"{url}/livez", trust_env=False, timeout=60)
     page = scrape(url, **dict([BEARER]))
     assert page.get("broker_http_requests_total", method="GET", status="401") == 1
     assert page.all("broker_http_requests_total").keys() >= {("GET", "401")}

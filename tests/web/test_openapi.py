@@ -37,13 +37,13 @@ def ask(url: str, folder: Path, *words: object) -> None:
         [
             Path(sys.executable).parent / "schemathesis", "run", f"{url}/openapi.json",
             "--checks", ",".join(CHECKS), "--exclude-path", STREAM, "--seed", str(SEED), "--continue-on-failure",
-            "--request-timeout", "20", "--warnings", "off", *map(str, words),
+            "--request-timeout", "60", "--warnings", "off", *map(str, words),
         ],
         cwd=folder,
         env=os.environ | {"NO_PROXY": "*", "HYPOTHESIS_STORAGE_DIRECTORY": str(folder)},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=580,
         check=False,
     )  # fmt: skip
     print(ran.stdout[-20_000:], ran.stderr[-5_000:])
@@ -74,7 +74,10 @@ def test_the_same_holds_with_a_token_and_without_the_one_that_is_asked_for(
     bearer = ("--header", f"Authorization: Bearer {TOKEN}")
     ask(url, tmp_path, "--phases", "fuzzing", "--max-examples", 6, *bearer)
     document = httpx.get(
-        f"{url}/openapi.json", headers={"Authorization": f"Bearer {TOKEN}"}, trust_env=False
+        f"{url}/openapi.json",
+        headers={"Authorization": f"Bearer {TOKEN}"},
+        trust_env=False,
+        timeout=60,
     )
     file = tmp_path / "openapi.json"
     file.write_text(document.text)
@@ -85,6 +88,7 @@ def test_the_same_holds_with_a_token_and_without_the_one_that_is_asked_for(
                 url + path.replace("{", "").replace("}", ""),
                 headers={"content-type": "application/json"},
                 trust_env=False,
+                timeout=60,
             )
             is_open = "security" not in operation and method == "get"
             assert (said.status_code == 401) is not is_open or path in ("/login", "/logout"), path
@@ -93,7 +97,7 @@ def test_the_same_holds_with_a_token_and_without_the_one_that_is_asked_for(
 
 def test_a_stream_is_asked_for_as_the_document_says(url: str) -> None:
     operation = schemathesis.openapi.from_url(f"{url}/openapi.json")[STREAM]["GET"]
-    document = httpx.get(f"{url}/openapi.json", trust_env=False).json()
+    document = httpx.get(f"{url}/openapi.json", trust_env=False, timeout=60).json()
     answers = document["paths"][STREAM]["get"]["responses"]
     seen = set()
 
@@ -110,7 +114,7 @@ def test_a_stream_is_asked_for_as_the_document_says(url: str) -> None:
         asked = case.as_transport_kwargs(base_url=url)
         headers = {name: str(value).encode() for name, value in asked["headers"].items()}
         with (
-            httpx.Client(trust_env=False, timeout=20) as client,
+            httpx.Client(trust_env=False, timeout=60) as client,
             client.stream("GET", asked["url"], params=asked["params"], headers=headers) as answer,
         ):
             seen.add(answer.status_code)
@@ -122,7 +126,7 @@ def test_a_stream_is_asked_for_as_the_document_says(url: str) -> None:
 
 
 def test_every_answer_of_every_route_is_a_problem_document_where_it_is_an_error(url: str) -> None:
-    document = httpx.get(f"{url}/openapi.json", trust_env=False).json()
+    document = httpx.get(f"{url}/openapi.json", trust_env=False, timeout=60).json()
     assert document["openapi"].startswith("3.")
     for path, item in document["paths"].items():
         for method, operation in item.items():
@@ -137,7 +141,7 @@ def test_every_answer_of_every_route_is_a_problem_document_where_it_is_an_error(
 
 def test_bounds_of_a_submission_are_told_in_words_where_null_may_stand_instead(url: str) -> None:
     """Many a page of documents shows a choice of types without their bounds."""
-    document = httpx.get(f"{url}/openapi.json", trust_env=False).json()
+    document = httpx.get(f"{url}/openapi.json", trust_env=False, timeout=60).json()
     body = document["paths"]["/v1/jobs"]["post"]["requestBody"]
     fields = body["content"]["application/json"]["schema"]["properties"]
     for name in ("id", "attempts", "timeout"):

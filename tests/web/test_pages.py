@@ -109,7 +109,7 @@ def test_no_page_holds_a_script_or_a_style_of_its_own_or_of_somebody_else() -> N
 )
 def test_nothing_outside_of_the_folder_is_served(http: httpx.Client, url: str, name: str) -> None:
     # As it stands: a client would take the dots out of the path itself.
-    with httpx.Client(trust_env=False) as bare:
+    with httpx.Client(trust_env=False, timeout=60) as bare:
         request = bare.build_request("GET", url)
         request.url = request.url.copy_with(raw_path=f"/static/{name}".encode())
         answer = bare.send(request)
@@ -131,7 +131,7 @@ def test_whoever_must_log_in_is_given_the_login_page_and_what_it_needs(
     serve: Callable[..., str],
 ) -> None:
     url = serve(token="0123456789abcdef0123")
-    with httpx.Client(base_url=url, trust_env=False) as stranger:
+    with httpx.Client(base_url=url, trust_env=False, timeout=60) as stranger:
         page = stranger.get("/login")
         assert page.status_code == 200
         needed = re.findall(r'(?:src|href)="(/static/[^"]+)"', page.text)

@@ -78,7 +78,7 @@ def test_a_wrong_question_is_refused(http: httpx.Client, query: str) -> None:
 
 def test_nothing_is_missed_between_the_list_and_the_stream(url: str, broker: Broker) -> None:
     broker.submit("echo", 0)
-    listed = httpx.get(f"{url}/v1/jobs", trust_env=False)
+    listed = httpx.get(f"{url}/v1/jobs", trust_env=False, timeout=60)
     between = [str(job.key) for job in broker.submit_many("echo", range(5))]
     with Stream(url, after=listed.headers["last-event-id"]) as following:
         until(lambda: set(between) <= set(following.jobs()))
@@ -171,7 +171,10 @@ def test_cut_connections_lose_nothing_and_bring_nothing_back(
             truth = {
                 job["key"]: job["rev"]
                 for job in httpx.get(
-                    f"{url}/v1/jobs", params={"limit": 1000, **query}, trust_env=False
+                    f"{url}/v1/jobs",
+                    params={"limit": 1000, **query},
+                    trust_env=False,
+                    timeout=60,
                 ).json()
             }
             assert truth
@@ -280,7 +283,7 @@ def test_a_server_that_ends_ends_its_streams_at_once_and_cleanly(
 ) -> None:
     with serving_on(redis_url, namespace) as url:
         streams = [Stream(url) for _ in range(10)]
-        raw = httpx.stream("GET", f"{url}/v1/watch", trust_env=False)
+        raw = httpx.stream("GET", f"{url}/v1/watch", trust_env=False, timeout=60)
         answer = raw.__enter__()
         lines = answer.iter_lines()
         next(lines)
@@ -302,7 +305,7 @@ def test_a_stream_outlives_a_redis_that_is_away(
         broker.submit("echo", 1, origin="desk")
         until(lambda: len(follower.held) == 1)
         server.stop()
-        until(lambda: httpx.get(f"{url}/v1/jobs", trust_env=False).status_code == 503)
+        until(lambda: httpx.get(f"{url}/v1/jobs", trust_env=False, timeout=60).status_code == 503)
         server.start()
         made = broker.submit("echo", 2, origin="desk")
         until(lambda: str(made.key) in follower.held)
@@ -352,7 +355,7 @@ def test_who_comes_while_redis_is_away_is_told_no_state_from_before(
         assert told_at_once() == {"ready", "doubt", "overview", "nodes", "groups"}
         server.stop()
         until(lambda: told_at_once() == 503)
-        with httpx.Client(base_url=url, trust_env=False) as http:
+        with httpx.Client(base_url=url, trust_env=False, timeout=60) as http:
             assert rule_of(http.get("/v1/watch"), 503) == "unavailable"
         known = len(early.of("groups"))
         server.start()
