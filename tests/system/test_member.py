@@ -16,10 +16,11 @@ from tests.system.subscriber import Ledger, broker_with, desk_of, log_revs, sub
 MINUTE = 60_000
 
 
-@pytest.fixture
-def clock(broker):
-    broker.store.clock = StillClock(broker.store.clock)
-    return broker.store.clock
+@pytest.fixture(autouse=True)
+def clock(store):
+    """It stands still, else a step might end early: the turn of an origin is over after 100 ms."""
+    store.clock = StillClock(store.clock)
+    return store.clock
 
 
 def member(broker, handler, **more):
