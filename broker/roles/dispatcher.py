@@ -24,7 +24,7 @@ from broker.rules.liveness import Budgets
 from broker.rules.record import SUBMITTED, Record
 from broker.rules.state import QUEUED
 from broker.rules.verdict import APPLIED, DUPLICATE, Answer
-from broker.store.nodes import Nodes, NodeSeen
+from broker.store.nodes import REPLACED_MS, Nodes, NodeSeen
 from broker.store.queue import DUE_MAX, move_due
 from broker.store.store import Store
 from broker.store.view import View
@@ -37,7 +37,7 @@ PLACES_MAX = 100
 HOLD_BACK_MS = 1_000
 #: The jobs of an origin whose keys are damaged are tried again after so many milliseconds.
 DAMAGED_MS = 10_000
-#: Nodes that are silent for long are looked for after so many seconds.
+#: Nodes and workers that are silent for long are looked for after so many seconds.
 FORGET_SECONDS = 60.0
 
 log = logging.getLogger(__name__)
@@ -234,6 +234,12 @@ class Dispatcher:
             self._forget_due = here + FORGET_SECONDS
             for node in self._nodes.forget(now, office.load.busy_nodes):
                 log.info("node %s was silent for a day and is forgotten", node)
+            # The brake counts those who fell silent for as long as it may last.
+            looks_back_ms = self._budgets.brake_ms + self._budgets.guess_ms
+            if gone := self._nodes.forget_replaced(max(REPLACED_MS, looks_back_ms)):
+                log.info(
+                    "%d workers that died, while their nodes beat on, are forgotten", len(gone)
+                )
 
 
 def _catch_up(office: Office, now: int) -> None:

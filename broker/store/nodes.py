@@ -21,6 +21,8 @@ from broker.store.store import Store
 
 #: A worker or node without beats for so long is forgotten, in milliseconds (24 h).
 SILENCE_MS_MAX = 86_400_000
+#: A worker that its node beat on without for longer was killed, and replaced if at all, in milliseconds (10 min).
+REPLACED_MS = 600_000
 #: A job's record names its worker, in as many bytes; a longer name would never be found again.
 WORKER_BYTES_MAX = TEXT_BYTES_MAX
 
@@ -191,13 +193,20 @@ class Nodes:
 
     def _drop(self, node: str) -> bool:
         gone = [worker.name for worker in self.workers(0) if worker.node == node]
+        self._drop_workers(gone)
         with redis_errors(), self._client.pipeline(transaction=False) as pipe:
             pipe.zrem(self._keys.nodes, node)
-            pipe.delete(self._keys.node(node), *map(self._keys.worker, gone))
-            if gone:
-                pipe.zrem(self._keys.workers, *gone)
+            pipe.delete(self._keys.node(node))
             known = pipe.execute()
-        return any(known)
+        return any(known) or bool(gone)
+
+    def _drop_workers(self, names: Collection[str]) -> None:
+        if not names:
+            return
+        with redis_errors(), self._client.pipeline(transaction=False) as pipe:
+            pipe.zrem(self._keys.workers, *names)
+            pipe.delete(*map(self._keys.worker, names))
+            pipe.execute()
 
     def forget(self, now: int, busy: Collection[str]) -> list[str]:
         """Let go of the nodes silent for 24 h, but for the `busy` ones, which still have jobs; give their names.
@@ -208,6 +217,21 @@ class Nodes:
             found = self._client.zrangebyscore(self._keys.nodes, 0, now - SILENCE_MS_MAX)
         silent = [name.decode() for name in cast("list[bytes]", found)]
         return [name for name in silent if name not in busy and self._drop(name)]
+
+    def forget_replaced(self, silent_ms: int) -> list[str]:
+        """Let go of the workers that their nodes have beaten on without for longer; give their names.
+
+        Whoever is killed never says farewell, and its place is taken under another name. One that was only frozen
+        comes back with its next beat; the workers of a node that is silent itself stay, to tell what it had.
+        """
+        beats = self._beats(self._keys.nodes)
+        gone = [
+            worker.name
+            for worker in self.workers(0)
+            if beats.get(worker.node, 0) - worker.beaten_at > silent_ms
+        ]
+        self._drop_workers(gone)
+        return gone
 
 
 def _worker(name: str, beaten_at: int, now: int, values: list[Any]) -> WorkerSeen:

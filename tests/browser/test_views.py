@@ -7,7 +7,6 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from broker import WorkerInfo
 from broker.readers.readers import Readers
 from broker.rules.liveness import Budgets
 from broker.store.audited import Audited, AuditSeen
@@ -142,14 +141,6 @@ class TestNodes:
         nodes.locator("[data-node=atlas] .facts a").click()
         expect(nodes.locator("#jobs-count")).to_have_text("3 jobs")
         expect(nodes.locator("#filter-node")).to_have_value("atlas")
-
-    def test_show_no_workers_that_were_replaced_long_ago(self, nodes, broker):
-        at = broker.store.clock.now() - 700_000
-        broker.beat(WorkerInfo("atlas-ollama-old", "atlas", "ollama", pid=1, started_at=at))
-        broker.store.client.zadd(broker.store.keys.workers, {"atlas-ollama-old": at})
-        card = nodes.locator("[data-node=atlas]")
-        expect(card.locator("[data-slot]")).to_have_count(6)
-        expect(card.locator("[data-slot=silent]")).to_have_count(0)
 
     def test_are_drained_once_it_is_confirmed_with_what_becomes_of_their_jobs(self, nodes, broker):
         card = nodes.locator("[data-node=atlas]")

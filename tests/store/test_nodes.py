@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.errors import Invalid, Unavailable
-from broker.store.nodes import SILENCE_MS_MAX, Nodes, WorkerInfo
+from broker.store.nodes import REPLACED_MS, SILENCE_MS_MAX, Nodes, WorkerInfo
 from tests.clock import StillClock
 
 
@@ -206,3 +206,24 @@ def test_workers_silent_for_a_day_go_with_the_next_beat(store, clock, nodes):
     nodes.beat(worker("w2"))
 
     assert store.client.zrange(store.keys.workers, 0, -1) == [b"w2"]
+
+
+def test_workers_that_their_node_beats_on_without_are_forgotten(store, clock, nodes):
+    """Killed, and another one under another name in its place: it never says goodbye, and never comes back."""
+    nodes.beat(worker("killed", "node-a"))
+    nodes.beat(worker("alone", "node-b"))
+    clock.ahead_ms += REPLACED_MS
+    nodes.beat(worker("new", "node-a"))
+    assert nodes.forget_replaced(REPLACED_MS) == []
+
+    clock.ahead_ms += 1
+    nodes.beat(worker("new", "node-a"))
+    assert nodes.forget_replaced(REPLACED_MS + 1) == []
+    assert nodes.forget_replaced(REPLACED_MS) == ["killed"]
+    assert nodes.forget_replaced(REPLACED_MS) == []
+    assert [seen.name for seen in nodes.workers(clock.now())] == ["alone", "new"]
+    assert not store.client.exists(store.keys.worker("killed"))
+
+    # One that was only frozen comes back with its next beat.
+    nodes.beat(worker("killed", "node-a"))
+    assert [seen.name for seen in nodes.workers(clock.now())] == ["alone", "killed", "new"]

@@ -14,9 +14,10 @@ from broker.jobs.submission import JSON_BYTES_MAX
 from broker.rules.bounds import Bounds
 from broker.rules.event import Intent, Remove, Report
 from broker.rules.key import Key
+from broker.rules.liveness import Budgets
 from broker.store.announce import Announcer, announcements
 from broker.store.log import Log
-from broker.store.nodes import SILENCE_MS_MAX
+from broker.store.nodes import REPLACED_MS, SILENCE_MS_MAX, WorkerInfo
 from broker.store.output import ENTRIES_MAX, write
 from broker.store.view import View
 from tests.roles.fleet import ORIGIN, Fleet, settle
@@ -358,6 +359,21 @@ def test_nodes_and_workers_are_forgotten_after_a_day(fleet):
     fleet.clock.ahead_ms += DAY_MS + 1
     fleet.dispatcher().step()
     assert client.exists(keys.nodes, keys.workers, keys.node("node-a"), keys.worker(worker)) == 0
+
+
+@pytest.mark.parametrize("brake_ms, left", [(60_000, ["alone", "new"]), (DAY_MS, None)])
+def test_workers_are_forgotten_ten_minutes_after_their_node_went_on_without_them(
+    fleet, brake_ms, left
+):
+    """Unless the brake may still have to count them."""
+    for name in ("killed", "alone"):
+        fleet.nodes.beat(WorkerInfo(name, f"node-of-{name}", "echo", pid=1, started_at=1))
+    fleet.clock.ahead_ms += REPLACED_MS + 1
+    fleet.nodes.beat(WorkerInfo("new", "node-of-killed", "echo", pid=2, started_at=2))
+
+    fleet.dispatcher(budgets=Budgets(brake_ms=brake_ms)).step()
+    names = [seen.name for seen in fleet.nodes.workers(fleet.clock.now())]
+    assert names == (left or ["alone", "killed", "new"])
 
 
 def test_leader_and_term_are_one_small_text_a_role(fleet, namespace):

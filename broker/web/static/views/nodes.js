@@ -49,7 +49,7 @@ function card(context) {
     state.set(...stateOf(node));
     text(beat, format.ago(node.beaten_at));
     attribute(beat, "title", format.instant(node.beaten_at) || null);
-    keyed(engines, byEngine(node.workers.filter((worker) => isShown(worker, node))), ({ engine }) => engine, () => engineLine());
+    keyed(engines, byEngine(node.workers), ({ engine }) => engine, () => engineLine());
     const [number, rest] = flightOf(found, node);
     link(flightLink, pathOf({ states: ["queued", "running"], node: node.node }), number);
     text(flightRest, rest);
@@ -69,10 +69,6 @@ function flightOf(found = { placed: 0, running: 0, reported: 0 }, { running, sus
   if (reported) parts.push(`${format.count(reported)} reported`);
   return [`in flight ${format.count(found.running + placed)}`, parts.join("; ")];
 }
-
-/** A worker that fell silent longer ago, on a node that beats, was replaced by another one long since. */
-const SILENT_MS_SHOWN = 600_000;
-const isShown = (worker, node) => !worker.suspect || node.suspect || format.now() - worker.beaten_at < SILENT_MS_SHOWN;
 
 function byEngine(workers) {
   const found = new Map();
