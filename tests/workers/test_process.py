@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -149,17 +151,92 @@ def test_stdin_is_empty():
     assert run("import sys; print(repr(sys.stdin.read()))")["stdout"] == "''\n"
 
 
-def test_output_comes_while_the_program_runs():
-    """Two writes a while apart are two chunks, not one at the end."""
-    ctx = context()
-    run("import os, time; os.write(1, b'a'); time.sleep(0.3); os.write(1, b'b')", ctx=ctx)
+#: For programs: wait for a file, for a minute at most.
+AWAIT = """
+import fcntl, os, subprocess, sys, time
+def wait(path):
+    end = time.monotonic() + 60
+    while not os.path.exists(path) and time.monotonic() < end:
+        time.sleep(0.01)
+"""
+
+
+def heard_by(lane, monkeypatch, act):
+    """Have this done with each piece of output that the lane is given."""
+    keep = lane.write
+    monkeypatch.setattr(lane, "write", lambda chunk: (keep(chunk), act()))
+
+
+def test_output_comes_while_the_program_runs(tmp_path, monkeypatch):
+    """The program goes on when its first piece was heard."""
+    ctx, heard = context(), tmp_path / "heard"
+    heard_by(ctx.lane, monkeypatch, heard.touch)
+    run(f"{AWAIT}os.write(1, b'a'); wait({str(heard)!r}); os.write(1, b'b')", ctx=ctx)
     assert ctx.lane.chunks == ["a", "b"]
 
 
-def test_a_child_that_holds_the_pipes_open_does_not_keep_the_job():
-    result = run("import subprocess; print(subprocess.Popen(['sleep', '600']).pid)")
-    assert alive(int(result["stdout"]))  # it was not waited for
-    os.kill(int(result["stdout"]), signal.SIGKILL)  # a worker kills the whole group
+@pytest.mark.parametrize("child", [["sleep", "600"], ["yes"]], ids=["silent", "chatty"])
+def test_a_child_that_holds_the_pipes_open_does_not_keep_the_job(child, tmp_path):
+    pid_file = tmp_path / "pid"
+    begin = f"import subprocess; pid = subprocess.Popen({child!r}).pid"
+    run(f"{begin}; open({str(pid_file)!r}, 'w').write(str(pid))")
+    pid = int(pid_file.read_text())
+    if child[0] == "sleep":
+        assert alive(pid)  # it was not waited for; the other one writes to nobody by now
+        os.kill(pid, signal.SIGKILL)  # a worker kills the whole group
+    until(lambda: not alive(pid))
+
+
+@pytest.fixture
+def still(monkeypatch):
+    """The reading side stands still for a quarter of an hour between any two looks at the clock."""
+    clock = SimpleNamespace(monotonic=itertools.count(1_000, 1_000).__next__)
+    monkeypatch.setattr("workers.engines.process.time", clock)
+
+
+@pytest.fixture
+def program(tmp_path):
+    """A file for the pid of a program; a program that begins with `noting(program)` writes it there."""
+    return tmp_path / "program"
+
+
+def noting(program):
+    draft = f"{program}.draft"
+    return (
+        f"{AWAIT}open({draft!r}, 'w').write(str(os.getpid())); os.rename({draft!r}, '{program}')\n"
+    )
+
+
+def has_ended(program):
+    return program.exists() and not alive(int(program.read_text()))
+
+
+def test_what_a_program_left_in_its_pipe_is_read_however_late(still, program, monkeypatch):
+    """Its pipe holds more than one look takes."""
+    ctx, size = context(), 8 * KEPT_BYTES_MAX
+    heard_by(ctx.lane, monkeypatch, lambda: until(lambda: has_ended(program)))
+    pipe = f"fcntl.fcntl(1, fcntl.F_SETPIPE_SZ, {2 * size})"
+    code = f"{noting(program)}{pipe}; os.write(1, b'a'); os.write(1, b'b' * {size - 1})"
+    assert run(code, ctx=ctx)["stdout_bytes"] == size
+    assert len("".join(ctx.lane.chunks)) == size
+
+
+def test_what_a_child_writes_soon_after_its_programs_end_is_read_however_late(
+    still, program, tmp_path
+):
+    go, said = tmp_path / "go", tmp_path / "said"
+    looks = itertools.count()
+
+    def look():
+        """At the second one after the program's end its child writes."""
+        if has_ended(program) and next(looks) == 1:
+            go.touch()
+            until(said.exists)
+        return False
+
+    child = f"{AWAIT}wait({str(go)!r}); os.write(1, b'late'); open({str(said)!r}, 'w')"
+    code = f"{noting(program)}subprocess.Popen([sys.executable, '-c', {child!r}])"
+    assert run(code, ctx=context(look))["stdout"] == "late"
 
 
 def test_a_program_that_closed_its_pipes_is_still_waited_for_and_stopped():
@@ -172,7 +249,7 @@ def test_a_program_that_closed_its_pipes_is_still_waited_for_and_stopped():
 
 def test_a_program_dies_with_the_horse_that_ran_it(tmp_path):
     pid_file = tmp_path / "pid"
-    code = f"import os, time; open({str(pid_file)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    code = f"import os, time; open({str(pid_file)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
     horse = os.fork()
     if horse == 0:
         run(code)
@@ -192,7 +269,7 @@ argv = ["sha256sum", "--", "{path}"]
 
 [engines.sleep]
 type = "process"
-argv = ["sh", "-c", "trap '' TERM; sleep 60 & echo $!; wait; wait"]
+argv = ["sh", "-c", "trap '' TERM; sleep 600 & echo $!; wait; wait"]
 """
 
 

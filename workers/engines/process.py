@@ -27,8 +27,9 @@ from workers.system import die_with_parent
 KEPT_BYTES_MAX = 64 * 1024
 #: How often the wish to stop is looked at, in seconds.
 LOOK_SECONDS = 0.05
-#: How long the pipes are read after the program's end, where a child of it holds them open.
-DRAIN_SECONDS = 0.5
+#: How long the pipes are read after the program's end, where a child of it holds them open; and how often they are
+#: looked at in that while at least. A pipe may hold a MiB, and we may stand still just then.
+DRAIN_SECONDS, DRAIN_LOOKS = 0.5, 20
 
 _FIELD = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_]*)\}|[{}]")
 
@@ -179,12 +180,14 @@ class _Run:
         assert program.stderr
         decoders = {program.stdout: _decoder(), program.stderr: _decoder()}
         stopped = False
-        ended_at = 0.0
+        ended_at, looks = 0.0, 0
         with selectors.DefaultSelector() as pipes:
             for pipe in decoders:
                 pipes.register(pipe, selectors.EVENT_READ)
             while pipes.get_map():
-                for ready, _ in pipes.select(LOOK_SECONDS):
+                for ready, _ in pipes.select(
+                    DRAIN_SECONDS / DRAIN_LOOKS if ended_at else LOOK_SECONDS
+                ):
                     if not self._read(program, ready.fileobj, decoders):  # type: ignore[arg-type]
                         pipes.unregister(ready.fileobj)
                 if self.context.cancelled and not stopped:
@@ -192,8 +195,9 @@ class _Run:
                     stopped = True
                 now = time.monotonic()
                 if program.poll() is not None:
+                    looks += bool(ended_at)
                     ended_at = ended_at or now
-                    if now - ended_at > DRAIN_SECONDS:
+                    if looks >= DRAIN_LOOKS and now - ended_at > DRAIN_SECONDS:
                         return
         while program.poll() is None:
             if self.context.cancelled and not stopped:
