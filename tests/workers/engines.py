@@ -1,5 +1,6 @@
 """Engines that behave and misbehave, for workers in processes of their own."""
 
+import ctypes
 import os
 import signal
 import sys
@@ -73,7 +74,9 @@ def huge(ctx, payload):
 
 def _mark(payload):
     if payload:
-        Path(payload).write_text(str(os.getpid()))
+        draft = Path(f"{payload}.draft")
+        draft.write_text(str(os.getpid()))
+        draft.rename(payload)  # whoever is killed here leaves no empty mark
 
 
 @engine("polite")
@@ -97,6 +100,22 @@ def stubborn(ctx, payload):
 def nap(ctx, payload):
     time.sleep(payload)
     return "rested"
+
+
+@engine("held")
+def held(ctx, payload):
+    """Runs until there is such a file; goes by its process's end, where it is told so."""
+    while not Path(payload["until"]).exists():
+        time.sleep(0.01)
+    if payload.get("dies"):
+        os._exit(0)
+    return "let go"
+
+
+@engine("grip")
+def grip(ctx, payload):
+    """Holds the interpreter's lock in C until somebody opens the FIFO: no other thread of its process runs."""
+    os.close(ctypes.PyDLL(None).open(os.fsencode(payload), os.O_RDONLY))
 
 
 @engine("litter")

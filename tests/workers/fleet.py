@@ -191,8 +191,8 @@ class Fleet:
         return until(ended)
 
     def started(self, job):
-        """Wait until it runs."""
-        return until(lambda: (record := job.record()).state == "running" and record)
+        """Wait until it was started; a short one may have ended since."""
+        return until(lambda: (record := job.record()).tries and record)
 
     def ended(self, job, seconds=60.0):
         return until(lambda: (record := job.record()).ended and record, seconds)

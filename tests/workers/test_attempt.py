@@ -53,8 +53,13 @@ class Script:
 def script(monkeypatch):
     made = Script()
     monkeypatch.setattr(attempts, "Holder", made.make)
-    monkeypatch.setattr(attempts, "START_SECONDS_MAX", 0.3)
     return made
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Where nothing else ends a wait."""
+    monkeypatch.setattr(attempts, "START_SECONDS_MAX", 0.3)
 
 
 @pytest.fixture
@@ -81,7 +86,7 @@ def test_a_start_that_was_not_heard_is_said_again(script, attempt):
     assert script.starts == [False, False, True]
 
 
-def test_a_start_that_cannot_be_said_is_left(script, attempt, caplog):
+def test_a_start_that_cannot_be_said_is_left(script, attempt, impatient, caplog):
     script.answers = [(False, AWAY)] * 10
     assert not start(attempt)
     assert "cannot start" in caplog.text
@@ -160,7 +165,7 @@ def test_at_a_cold_shutdown_it_is_told_once(script, started, monkeypatch):
 # --- a start whose answer is not known
 
 
-def test_a_start_that_may_have_been_heard_is_closed(script, attempt, monkeypatch):
+def test_a_start_that_may_have_been_heard_is_closed(script, attempt, impatient, monkeypatch):
     script.answers = [(True, AWAY)]
     monkeypatch.setattr(attempt._holder, "record", away)
     assert not start(attempt)

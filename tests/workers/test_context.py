@@ -35,6 +35,7 @@ def test_what_is_no_text_is_replaced():
 
 
 def test_a_lane_that_fails_does_not_slow_the_job_down(monkeypatch):
+    monkeypatch.setattr("workers.context.QUIET_SECONDS", 600)
     ctx = context()
     asked = []
 
