@@ -99,8 +99,8 @@ def _followed(here: Broker, origin: str) -> Iterator[list[Entry]]:
         try:
             chunk = book.read_on(place, PAGE)
         except Gone as gone:
+            place = book.position().place  # first: all that is accepted after the remark is shown
             warn(str(gone))
-            place = book.position().place
             continue
         place = chunk.place
         if chunk.entries:

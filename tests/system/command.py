@@ -28,6 +28,10 @@ RECORD_FIELDS = [
 ]  # fmt: skip
 
 
+#: Longer than any test takes.
+PATIENCE_MS = 600_000
+
+
 @dataclass(frozen=True)
 class Ran:
     code: int
@@ -82,17 +86,23 @@ class Command:
 
     def process(self, *words: object, stdin: bytes = b"", **options: Any) -> Ran:
         with self.start(*words, **options) as process:
-            out, err = process.communicate(stdin, timeout=60)
+            out, err = process.communicate(stdin, timeout=100)
         assert b"Traceback" not in (err or b"")
         return Ran(process.returncode, (out or b"").decode(), (err or b"").decode())
 
 
-def until(condition: Callable[[], object], seconds: float = 30) -> None:
-    """Wait for a condition; fail where it does not come."""
+def until(condition: Callable[[], object], seconds: float = 60) -> None:
+    """Wait for a condition; fail where it does not come. The deadline catches a hang, and no slow machine."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come to that"
         time.sleep(0.02)
+
+
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on who beat or looked once counts as alive for as long as a test may take, on whatever machine."""
+    for budget in ("SUSPECT", "GUESS"):
+        monkeypatch.setenv(f"BROKER_BUDGETS__{budget}_MS", str(PATIENCE_MS))
 
 
 def waits(broker: Broker) -> bool:

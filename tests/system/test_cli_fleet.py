@@ -7,10 +7,17 @@ import json
 import pytest
 
 from broker import WorkerInfo
+from broker.cli.log import _followed
 from broker.fleet.checkup import judge_server
 from broker.store.health import Health
 from broker.store.health import read as read_health
-from tests.system.command import Ran, guessed, held, placed, reported
+from broker.store.log import Log
+from tests.system.command import Ran, guessed, held, patient, placed, reported
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    patient(monkeypatch)
 
 
 def worker(broker, node="nas", engine="echo", job="", name=""):
@@ -84,7 +91,7 @@ class TestLog:
             broker.submit("echo", id="2")
             assert json.loads(following.stdout.readline())["key"] == "desk/echo//2"
             following.send_signal(2)
-            out, err = following.communicate(timeout=20)
+            out, err = following.communicate(timeout=60)
             assert (following.returncode, out, err) == (130, b"", b"")
 
     def test_says_what_was_trimmed_while_it_followed(self, command, broker):
@@ -99,6 +106,22 @@ class TestLog:
             while json.loads(following.stdout.readline())["key"] != "desk/echo//4":
                 pass
             following.kill()
+
+    def test_what_comes_after_that_remark_is_shown(self, broker, monkeypatch):
+        def remark(text):
+            broker.submit("echo", id="3")
+
+        def wait(*_):
+            raise AssertionError("it waits for what was there already")
+
+        monkeypatch.setattr("broker.cli.log.warn", remark)
+        monkeypatch.setattr(Log, "wait", wait)
+        broker.submit("echo", id="1")
+        pages = _followed(broker, "desk")
+        assert [entry.key("desk").id for entry in next(pages)] == ["1"]
+        broker.store.client.delete(broker.store.keys.of("desk").log)
+        broker.submit("echo", id="2")
+        assert [entry.key("desk").id for entry in next(pages)] == ["3"]
 
     def test_an_array_never_ends_while_it_follows(self, command):
         assert command("log", "desk", "--follow", "-o", "json").code == 2

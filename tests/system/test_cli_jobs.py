@@ -7,7 +7,20 @@ import re
 import pytest
 
 from broker import WorkerInfo
-from tests.system.command import RECORD_FIELDS, guessed, held, placed, reported, submit
+from tests.system.command import (
+    RECORD_FIELDS,
+    guessed,
+    held,
+    patient,
+    placed,
+    reported,
+    submit,
+)
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    patient(monkeypatch)
 
 
 class TestListing:

@@ -8,7 +8,12 @@ import pytest
 
 from broker import WorkerInfo
 from broker.rules.event import Finish, Requeue, Unplace
-from tests.system.command import guessed, held, placed, reported, submit
+from tests.system.command import guessed, held, patient, placed, reported, submit
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    patient(monkeypatch)
 
 
 def beat(broker, name, node="node-a", job=""):
