@@ -55,6 +55,8 @@ def bare(url: str, namespace: str, _: str) -> Listening:
     def wait() -> int:
         nonlocal place
         found = client.xread({log: place}, count=100, block=WAIT_MS)
+        if not found:
+            return 0  # whoever sends stands still
         entries = found[log.encode()][0] if isinstance(found, dict) else found[0][1]
         place = entries[-1][0]
         return len(entries)

@@ -10,9 +10,12 @@ import sys
 
 import pytest
 
+from broker.store.store import Store
+from tests.store.readers import Desk
 from tests.system.scripts import ROOT, SCRIPTS, load
 
 tools = load("_bench", "tools")
+listener = load("_bench", "listener")
 
 #: What is done while the longest call of Redis is looked for.
 LONGEST = (
@@ -59,6 +62,18 @@ def test_quick_json_gives_every_figure_by_name() -> None:
                 figure["name"].endswith("_after_ms") or figure["name"] == "start_latency_ms"
             )
             assert figure["value"] > 0 or between_two
+
+
+def test_a_bare_listener_outlives_a_sender_that_stands_still(
+    store: Store, redis_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "WAIT_MS", 1)
+    desk = Desk(store, listener.ORIGIN)
+    desk.report("first")
+    with listener.bare(redis_url, namespace, "") as wait:
+        assert wait() == 0
+        desk.report("second")
+        assert wait() == 1
 
 
 def test_a_goal_is_met_by_the_median() -> None:
