@@ -17,6 +17,7 @@ from broker import (
     WorkerInfo,
 )
 from tests.system.command import held as holder
+from tests.system.command import patient
 
 
 class TestSubmitting:
@@ -165,14 +166,14 @@ class TestEnding:
         job = broker.submit("echo", 1)
         held = holder(broker, job.key)
         threading.Timer(0.2, held.finish, ("completed",)).start()
-        record = job.wait(timeout=5)
+        record = job.wait(timeout=60)
         assert record is not None
         assert record.state == "completed"
 
     def test_waiting_ends_when_the_job_is_removed(self, broker: Broker) -> None:
         job = broker.submit("echo", 1)
         threading.Timer(0.2, broker.remove, (job.key,)).start()
-        assert job.wait(timeout=5) is None
+        assert job.wait(timeout=60) is None
 
     def test_waiting_has_a_deadline(self, broker: Broker) -> None:
         with pytest.raises(TimedOut):
@@ -241,6 +242,10 @@ class TestWishing:
 
 
 class TestExplaining:
+    @pytest.fixture(autouse=True)
+    def patience(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        patient(monkeypatch)
+
     def test_why_names_the_deciding_event_and_what_would_change_it(self, broker: Broker) -> None:
         job = broker.submit("echo", 1)
         why = broker.why(job.key).to_json()
