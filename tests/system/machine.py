@@ -77,12 +77,12 @@ class Machine:
     def run(self, *words, **more):
         """Exit code, and all that was said."""
         process = self.start(*words, **more)
-        return process.wait(30), process.log.read_text()
+        return process.wait(100), process.log.read_text()
 
     def up(self, *words, nodes=2):
-        """`broker up`, ready: every node has a worker of every engine."""
+        """`broker up`, ready: every node has workers, and as good as always all of them."""
         process = self.start("up", "--nodes", nodes, *words)
-        until(lambda: self.url() or process.poll() is not None, 30)
+        until(lambda: self.url() or process.poll() is not None)
         assert process.poll() is None, process.log.read_text()
         ready = process.log.read_text
         until(lambda: process.poll() is not None or "Ctrl-C" in ready())
@@ -90,8 +90,7 @@ class Machine:
             until(
                 lambda: (
                     process.poll() is not None or len({w.node for w in broker.workers()}) == nodes
-                ),
-                30,
+                )
             )
         assert process.poll() is None, process.log.read_text()
         self.pids |= set(family(process.pid))

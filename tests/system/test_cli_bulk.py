@@ -140,7 +140,7 @@ def talk(command, words, answer):
                 if answer is not None and b"[y/N]" in seen:
                     os.write(master, answer)
                     answer = None
-        code = process.wait(20)
+        code = process.wait(60)
     os.close(master)
     return seen.decode().replace("\r\n", "\n"), code
 
@@ -261,7 +261,7 @@ class TestAnEndHalfway:
             process.stdout.readline()
             process.stdout.close()
             err = process.stderr.read().decode()
-            assert process.wait(20) == 1
+            assert process.wait(60) == 1
         assert "nobody reads the outcomes: stopped after" in err
         assert 0 < states(broker).count("queued") < 2_350
 

@@ -33,7 +33,7 @@ class TestWaitAndResult:
         with command.start("wait", key) as waiting:
             until(lambda: waits(broker))
             broker.remove(key)
-            out, err = waiting.communicate(timeout=20)
+            out, err = waiting.communicate(timeout=60)
         assert (waiting.returncode, out) == (3, b"")
         assert err == f"broker: {key} was removed\n".encode()
 
@@ -75,7 +75,7 @@ class TestWaitAndResult:
         waiting = command.start("submit", "echo", "--id", "7", "--wait")
         assert waiting.stdout.readline() == f"{key}\n".encode()
         held(broker, key).finish("failed", error="boom")
-        out, err = waiting.communicate(timeout=20)
+        out, err = waiting.communicate(timeout=60)
         assert (waiting.returncode, out) == (7, b"failed\n")
         assert b"boom" in err
 
@@ -84,7 +84,7 @@ class TestWaitAndResult:
         waiting = command.start("submit", "echo", "--id", "7", "--wait", "-o", "json")
         until(lambda: broker.view.get(key))
         held(broker, key).finish("completed", result=1)
-        out, _ = waiting.communicate(timeout=20)
+        out, _ = waiting.communicate(timeout=60)
         assert json.loads(out)["state"] == "completed"
 
 

@@ -171,7 +171,7 @@ def test_answers_while_the_input_pauses(command):
             process.stdin.flush()
             assert json.loads(process.stdout.readline())["outcome"] == "applied"
         process.stdin.close()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 def test_stops_where_nobody_reads_the_outcomes(command):

@@ -163,7 +163,7 @@ class TestStreams:
         with command.start("wait", "7") as waiting:
             until(lambda: waits(broker))
             waiting.send_signal(2)
-            out, err = waiting.communicate(timeout=20)
+            out, err = waiting.communicate(timeout=60)
         assert (waiting.returncode, out, err) == (130, b"", b"")
 
     @pytest.mark.parametrize("format", ["table", "json", "jsonl"])
@@ -173,7 +173,7 @@ class TestStreams:
             listing.stdout.read(10)
             listing.stdout.close()
             assert listing.stderr.read() == b""
-            assert listing.wait(20) == 0
+            assert listing.wait(60) == 0
 
     def test_closed_streams_are_no_error(self, command, broker):
         broker.submit("echo", id="7")

@@ -95,7 +95,7 @@ class TestInput:
         with alpha.start("trust", "pin", "-") as pinning:
             pinning.stdin.write(raw[:100])
             pinning.stdin.flush()
-            out, err = pinning.communicate(raw[100:], timeout=30)
+            out, err = pinning.communicate(raw[100:], timeout=60)
         assert (pinning.returncode, err) == (0, b"")
         assert out.startswith(b"pinned beta")
 
@@ -106,7 +106,7 @@ class TestInput:
             pinning.stdin.flush()
             until(lambda: not unread(pinning.stdin))
             pinning.send_signal(signal.SIGINT)
-            out, err = pinning.communicate(timeout=30)
+            out, err = pinning.communicate(timeout=60)
         assert (pinning.returncode, out, err) == (130, b"", b"")
         assert alpha.bytes() == before
 

@@ -53,5 +53,5 @@ def test_runs_the_engines_of_the_configuration_until_told_to_stop(command, broke
         until(lambda: len(broker.workers()) == 2)
         assert [(seen.node, seen.engine) for seen in broker.workers()] == [("nas", "hash")] * 2
         working.terminate()
-        working.communicate(timeout=30)
+        working.communicate(timeout=60)
     assert working.returncode == 0

@@ -20,7 +20,7 @@ from broker import Broker
 from tests.system.scripts import ROOT, SCRIPTS, load
 
 DEMO = SCRIPTS / "_demo"
-END_SECONDS_MAX = 15.0
+END_SECONDS_MAX = 60.0
 
 files = load("_demo", "files")
 stories = load("_demo", "stories")

@@ -37,7 +37,7 @@ def machine(tmp_path: Path, url: dict[str, str], broker: Broker) -> Iterator[Mac
     made.start("serve", "--allow-volatile", **url)
     words = ("--node", "gpu-1", "--import", "holding")
     made.start("worker", *words, **url)
-    until(broker.workers, 30)
+    until(broker.workers)
     yield made
     made.close()
 
@@ -47,14 +47,14 @@ def test_a_drained_node_ends_what_it_has_and_gets_nothing_until_it_is_resumed(
 ) -> None:
     letting = tmp_path / "go"
     first = broker.submit("hold", str(letting))
-    until(lambda: first.record().state == "running", 30)
+    until(lambda: first.record().state == "running")
     code, said = machine.run("node", "drain", "gpu-1", **url)
     assert code == 0
     assert "running there: 1, left to end" in said
     second = broker.submit("hold", str(letting))
     letting.touch()
     assert first.wait(60).state == "completed"
-    until(lambda: not any(worker.job for worker in broker.workers()), 30)
+    until(lambda: not any(worker.job for worker in broker.workers()))
     assert (second.record().state, second.record().node) == ("queued", "")
     assert "drained or dead (gpu-1)" in machine.run("why", second.key, **url)[1]
     assert machine.run("node", "resume", "gpu-1", **url) == (
@@ -69,12 +69,12 @@ def test_a_node_called_dead_that_lives_is_told_and_ends_what_it_runs(
 ) -> None:
     """For longer than a silent node would be waited for."""
     job = broker.submit("hold", str(tmp_path / "go"))
-    until(lambda: job.record().state == "running", 30)
+    until(lambda: job.record().state == "running")
     code, said = machine.run("node", "dead", "gpu-1", **url)
     assert code == 0
     assert "still beats" in said
     begun, patience = broker.store.clock.now(), 2 * broker.config.budgets.guess_ms
-    until(lambda: broker.store.clock.now() > begun + patience, 30)
+    until(lambda: broker.store.clock.now() > begun + patience)
     (tmp_path / "go").touch()
     record = job.wait(60)
     assert (record.state, record.tries, record.attempt) == ("completed", 1, 1)

@@ -247,7 +247,7 @@ def test_the_subscriber_of_the_readme_is_told_until_control_c(
     try:
         assert program.stdout.readline() == "desk/ollama//7 completed\n"
         program.send_signal(signal.SIGINT)
-        out, err = program.communicate(timeout=20)
+        out, err = program.communicate(timeout=60)
     finally:
         program.kill()
     assert out == ""

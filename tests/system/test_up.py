@@ -31,8 +31,8 @@ def test_up_runs_jobs_ends_whole_and_keeps_the_data(machine):
     file = machine.home / "file"
     file.write_text("abc")
     with machine.broker() as broker:
-        assert broker.submit("echo", {"a": [1]}, id="1").result(timeout=30) == {"a": [1]}
-        summed = broker.submit("checksum", {"path": str(file)}, id="2").result(timeout=30)
+        assert broker.submit("echo", {"a": [1]}, id="1").result(timeout=60) == {"a": [1]}
+        summed = broker.submit("checksum", {"path": str(file)}, id="2").result(timeout=60)
         assert "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" in str(summed)
         before = {listed.key: listed.record for listed in broker.jobs()}
 
@@ -55,9 +55,10 @@ def test_up_runs_jobs_ends_whole_and_keeps_the_data(machine):
     assert stat.S_IMODE((machine.data / "up.json").stat().st_mode) == 0o600
 
     # Ctrl-C ends all of it.
-    assert len(machine.left()) >= 2 + 2 + 4
+    until(lambda: len(family(up.pid)) >= 2 + 2 + 4)  # the last worker may come after "ready"
+    machine.pids |= set(family(up.pid))
     up.send_signal(signal.SIGINT)
-    assert up.wait(30) == 0
+    assert up.wait(60) == 0
     until(lambda: not machine.left())
     assert machine.url() is None
     assert "Traceback" not in up.log.read_text()
@@ -66,13 +67,13 @@ def test_up_runs_jobs_ends_whole_and_keeps_the_data(machine):
     machine.up("--engine", "echo", nodes=1)
     with machine.broker() as broker:
         assert {listed.key: listed.record for listed in broker.jobs()} == before
-        assert broker.submit("echo", 2).result(timeout=30) == 2
+        assert broker.submit("echo", 2).result(timeout=60) == 2
 
 
 def test_a_killed_up_leaves_no_process_and_is_not_believed(machine, monkeypatch):
     up = machine.up("--engine", "sleep", nodes=1)
     with machine.broker() as broker:
-        job = broker.submit("sleep", {"seconds": 60}, id="long")
+        job = broker.submit("sleep", {"seconds": 600}, id="long")
         until(lambda: job.record().state == "running")
     machine.pids |= set(family(up.pid))  # and the one that runs the job
     stale = machine.url()
@@ -88,26 +89,26 @@ def test_a_killed_up_leaves_no_process_and_is_not_believed(machine, monkeypatch)
     with machine.broker() as broker:
         # Soon its sweeper takes the one that ran for lost, and offers it anew.
         assert not broker.get(job.key).ended
-        assert broker.submit("echo", 1).result(timeout=30) == 1
+        assert broker.submit("echo", 1).result(timeout=60) == 1
 
 
 def test_an_order_to_end_cuts_a_long_job_off_and_leaves_no_process(machine):
     up = machine.up("--engine", "sleep", nodes=1)
     with machine.broker() as broker:
-        wrong = broker.submit("sleep", {"seconds": "x"}).wait(30)
+        wrong = broker.submit("sleep", {"seconds": "x"}).wait(60)
         assert (wrong.state, wrong.reason) == ("failed", "permanent")
-        job = broker.submit("sleep", {"seconds": 60})
+        job = broker.submit("sleep", {"seconds": 600})
         until(lambda: job.record().state == "running")
         job.cancel()
-        assert job.wait(30).state == "cancelled"
-        job = broker.submit("sleep", {"seconds": 60})
+        assert job.wait(60).state == "cancelled"
+        job = broker.submit("sleep", {"seconds": 600})
         until(lambda: job.record().state == "running")
     machine.pids |= set(family(up.pid))
     up.terminate()
     until(lambda: "once more" in up.log.read_text())
     up.terminate()
 
-    assert up.wait(20) == 0
+    assert up.wait(60) == 0
     until(lambda: not machine.left())
 
 
@@ -118,7 +119,7 @@ def test_killed_workers_come_back(machine):
     until(lambda: not alive(supervisor))
 
     with machine.broker() as broker:
-        assert broker.submit("echo", 3).result(timeout=30) == 3
+        assert broker.submit("echo", 3).result(timeout=60) == 3
 
 
 def test_up_tells_how_to_reach_it_where_commands_do_not_find_it(capsys, monkeypatch, tmp_path):
@@ -150,7 +151,7 @@ def test_an_up_whose_redis_ends_says_how_and_ends(machine, order, said):
         pid = broker.store.client.info("server")["process_id"]
     os.kill(pid, order)
 
-    assert up.wait(30) == 1
+    assert up.wait(60) == 1
     [last] = [line for line in up.log.read_text().splitlines() if line.startswith("broker: ")]
     assert last.startswith(f"broker: {said}")
     until(lambda: not machine.left())
@@ -183,7 +184,7 @@ def test_serve_leads_and_gives_the_lead_back_when_it_ends(machine, url, store, o
     until(lambda: leader(store))
     serve.send_signal(order)
 
-    assert serve.wait(30) == 0
+    assert serve.wait(60) == 0
     assert leader(store) is None
     assert "Traceback" not in serve.log.read_text()
 
@@ -196,7 +197,7 @@ def test_a_second_serve_stands_by_and_takes_over(machine, url, store):
     assert leader(store) == held
 
     first.send_signal(signal.SIGKILL)
-    until(lambda: leader(store) not in (None, held), 60)
+    until(lambda: leader(store) not in (None, held))
     assert second.poll() is None
 
 
@@ -262,7 +263,7 @@ def test_serve_outlives_a_restart_of_redis(machine, tmp_path):
         until(lambda: leader(broker.store))
 
         serve.terminate()
-        assert serve.wait(30) == 0
+        assert serve.wait(60) == 0
     for role in ROLES:
         assert (said(serve, role, "trying on"), said(serve, role, "works again")) == (1, 1)
     assert "Traceback" not in serve.log.read_text()
