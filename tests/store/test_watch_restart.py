@@ -20,16 +20,16 @@ def test_redis_killed_and_restarted_with_its_log_goes_on_where_it_was(server):
     desk.report("a")
     with Watcher(store) as watcher, ThreadPoolExecutor() as pool:
         watcher.snapshot()
-        waiting = pool.submit(watcher.changes, 20_000)
+        waiting = pool.submit(watcher.changes, 60_000)
         until(lambda: blocked(store))
         kill(server)
         with pytest.raises(Unavailable):
             waiting.result()
         with pytest.raises(Unavailable):
-            watcher.changes(1_000)
+            watcher.changes(60_000)
         server.start()
         desk.report("b")
-        told = watcher.changes(5_000)
+        told = watcher.changes(60_000)
         assert [(change.key.id, change.synthesized) for change in told] == [("b", False)]
         records = watcher.records
         assert logged(records) == logged(fold(ORIGIN, Log(store, ORIGIN).entries()))
