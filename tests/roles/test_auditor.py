@@ -458,7 +458,7 @@ def test_all_roles_run_it(fleet, caplog):
             until(lambda: is_there(fleet, key) == [True])
         finally:
             stop.set()
-            running.join(20)
+            running.join(60)
     assert not fleet.store.client.exists(fleet.store.keys.leader(ROLE))
 
 

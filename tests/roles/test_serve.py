@@ -12,7 +12,7 @@ ROLES = 5
 
 def test_roles_give_up_their_leads_together(store, monkeypatch):
     """A Redis that hangs would else be waited for by each in its turn: longer than a container is given to end."""
-    together, given_up = threading.Barrier(ROLES, timeout=10), []
+    together, given_up = threading.Barrier(ROLES, timeout=60), []
 
     def close():
         together.wait()

@@ -231,7 +231,7 @@ def test_the_lock_is_held_against_other_processes_and_given_back(tmp_path):
     with durable.locked(tmp_path):
         child = os.fork()
         if child == 0:
-            signal.alarm(20)
+            signal.alarm(60)
             with durable.locked(tmp_path):
                 (tmp_path / "entered").touch()
             os._exit(0)
