@@ -250,7 +250,7 @@ class TestOnRedis:
         desk.store.client.delete(desk.keys.log)
         if how == "another epoch":
             desk.report("c")
-        with Beats() as passed:
+        with Beats(desk.store.client.ping) as passed:
             told = changes_until(watcher, lambda told: told)
         assert passed.seconds < 2  # it is looked for once a second
         assert all(change.synthesized for change in told)
