@@ -21,6 +21,12 @@ from tests.web.asking import Answer, ask, served
 from tests.web.test_serve_command import restricted
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Redis that answers does so in time, however long this machine stands still."""
+    monkeypatch.setattr(health, "ANSWER_SECONDS_MAX", 60.0)
+
+
 @contextmanager
 def turning(turns: Turns, name: str, step: Callable[[], int]) -> Iterator[None]:
     """A loop as the roles have it."""
@@ -38,6 +44,11 @@ def turning(turns: Turns, name: str, step: Callable[[], int]) -> Iterator[None]:
 def wrong(answer: Answer, rule: str = "not_ready") -> dict[str, str]:
     """What is not ok, by the name of the check."""
     assert answer.refusal == (503, rule)
+    return not_ok(answer)
+
+
+def not_ok(answer: Answer) -> dict[str, str]:
+    """The same, where there may be nothing."""
     return {name: said for name, said in answer.json["checks"].items() if said != "ok"}
 
 
@@ -60,11 +71,13 @@ def test_a_loop_that_is_stuck_is_named_and_one_that_fails_is_not(
     url = serve(turns=turns.ages)
     with turning(turns, "fails", fails), turning(turns, "stuck", stuck):
         until(lambda: ask(url, "/livez").json["checks"].keys() == {"fails", "stuck", "readers"})
-        assert ask(url, "/livez").status == 200
+        until(lambda: ask(url, "/livez").status == 200)
         held.set()
-        until(lambda: ask(url, "/livez").status == 503)
-        assert list(wrong(ask(url, "/livez"), "not_live")) == ["stuck"]
-        assert "stuck: has not turned for" in ask(url, "/livez").json["detail"]
+        told = []
+        # Where all of this machine stood still, so did the other loop: for a moment.
+        until(lambda: told.append(ask(url, "/livez")) or not_ok(told[-1]).keys() == {"stuck"})
+        assert told[-1].refusal == (503, "not_live")
+        assert "stuck: has not turned for" in told[-1].json["detail"]
         goes_on.set()
         until(lambda: ask(url, "/livez").status == 200)
 
@@ -105,18 +118,20 @@ def test_a_list_that_is_not_true_now_is_not_shown(
 
 
 def test_a_redis_that_is_frozen_killed_and_back_decides_readiness_and_not_life(
-    server: PrivateRedis, namespace: str
+    server: PrivateRedis, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with served(f"redis://127.0.0.1:{server.port}", namespace) as url:
         until(lambda: ask(url, "/readyz").status == 200)
         assert server._process
         server._process.send_signal(signal.SIGSTOP)
-        begun = time.monotonic()
-        found = wrong(ask(url, "/readyz"))
-        assert time.monotonic() - begun < 20  # Redis stays frozen for as long as we wait
-        assert found["redis"] == "no answer within 1 s"
-        assert ask(url, "/version").json["redis"] is None
-        assert ask(url, "/livez").status == 200
+        with monkeypatch.context() as patch:
+            patch.setattr(health, "ANSWER_SECONDS_MAX", 1.0)
+            begun = time.monotonic()
+            found = wrong(ask(url, "/readyz"))
+            assert time.monotonic() - begun < 20  # Redis stays frozen for as long as we wait
+            assert found["redis"] == "no answer within 1 s"
+            assert ask(url, "/version").json["redis"] is None
+            assert ask(url, "/livez").status == 200
         server._process.send_signal(signal.SIGCONT)
         until(lambda: ask(url, "/readyz").status == 200)
 
