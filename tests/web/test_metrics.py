@@ -20,6 +20,7 @@ from broker.store.lease import Lease
 from broker.store.log import Log
 from broker.store.store import Store
 from broker.store.watch import Watcher
+from broker.web import metrics
 from broker.web.gauges import Grown
 from broker.web.metrics import LOOK_SECONDS_MAX
 from broker.web.timings import NAMES_MAX, Names
@@ -29,6 +30,12 @@ from tests.store.readers import ORIGIN as READ
 from tests.store.readers import kill
 from tests.web.asking import BEARER, TOKEN
 from tests.web.scraping import OPEN_METRICS, listed, scrape, scrape_until
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """A Redis that answers does so in time, however long this machine stands still."""
+    monkeypatch.setattr(metrics, "LOOK_SECONDS_MAX", 60.0)
 
 
 @pytest.fixture
@@ -61,6 +68,11 @@ def finish(fleet, key, **more):
 def guess(fleet, key):
     record = fleet.view.get(key)
     fleet.say(Guess(key=key, rev=record.rev, last_seen=record.last_seen, term=1))
+
+
+def is_age_of(at_ms, seconds, before):
+    """Whether what happened then was so old at some moment since `before`, as far as two clocks agree."""
+    return before - 5 < at_ms / 1000 + seconds < time.time() + 5
 
 
 def tell_stories(fleet):
@@ -106,7 +118,7 @@ def test_each_number_is_that_of_the_store(fleet, broker, url):
     assert page.get("broker_delayed_jobs") == client.zcard(books.delayed) == 1
     assert page.get("broker_placed_jobs") == 2
     assert page.get("broker_guessed_jobs") == sum(record.inferred for _, record in records) == 1
-    assert 60 <= page.get("broker_oldest_ready_age_seconds") < 90
+    assert 55 <= page.get("broker_oldest_ready_age_seconds") < 180
     assert page.all("broker_wanted") == {("echo",): 6, ("thumb",): 1}
     assert page.all("broker_occupied") == {("echo",): 4, ("thumb",): 1}
     assert page.all("broker_slots") == {("echo",): 9, ("thumb",): 2}
@@ -148,11 +160,15 @@ def test_a_job_that_somebody_cancels_is_wanted_no_more_and_holds_its_slot_as_lon
 def test_a_running_job_whose_worker_fell_silent_is_doubted(fleet, url):
     fleet.workers_of("node-a")
     key = start(fleet, fleet.submit("7"))
+    fleet.clock.ahead_ms = 600_000
+    fleet.beat()
     page = scrape_until(url, lambda page: page.get("broker_occupied", engine="echo"))
     assert page.get("broker_doubted_jobs") == 0
+    fleet.clock.ahead_ms = -60_000
+    fleet.beat()
     # Longer ago than its start, which counts as a beat.
     scrape_until(url, lambda page: page.get("broker_doubted_jobs") == 1)
-    fleet.clock.ahead_ms += 60_000
+    fleet.clock.ahead_ms = 600_000
     fleet.beat()
     assert scrape(url).get("broker_doubted_jobs") == 0
     assert fleet.view.get(key).state == "running"
@@ -215,9 +231,10 @@ def test_groups_are_told_over_all_origins(store, url):
     owner.park(revs[0])
     owner.ack(revs[1])
     page = scrape_until(url, lambda page: page.get("broker_group_lag_entries", group="mail") == 3)
-    age = fleet.clock.now() - int(revs[2].split("-")[0])
     assert len(keys) == len(revs) == 5
-    assert page.get("broker_group_lag_seconds", group="mail") == pytest.approx(age / 1000, abs=5)
+    before = time.time()
+    lag = scrape(url).get("broker_group_lag_seconds", group="mail")
+    assert is_age_of(int(revs[2].split("-")[0]), lag, before)
     assert page.get("broker_group_parked_entries", group="mail") == 1
     assert page.get("broker_group_unread_origins", group="mail") == 0
     owner.release()
@@ -226,16 +243,17 @@ def test_groups_are_told_over_all_origins(store, url):
 
 
 def test_what_an_auditor_found_and_who_leads_is_told(store, url):
-    now = store.clock.now()
+    at = store.clock.now() - 60_000
     seen = AuditSeen(
-        at=now - 7_000, took_ms=120, ghosts=1, missing=2, stuck=3, drift=4, unread=5, repaired=6
+        at=at, took_ms=120, ghosts=1, missing=2, stuck=3, drift=4, unread=5, repaired=6
     )
     assert scrape(url).get("broker_audit_age_seconds") == float("inf")
     for _ in range(2):
         Audited(store).tell(seen)
-    term = Lease(store, "sweeper", "x", 60_000).hold()
+    term = Lease(store, "sweeper", "x", 600_000).hold()
+    before = time.time()
     page = scrape(url)
-    assert page.get("broker_audit_age_seconds") == pytest.approx(7, abs=3)
+    assert is_age_of(at, page.get("broker_audit_age_seconds"), before)
     assert page.get("broker_audit_round_seconds") == 0.12
     gauges = [
         page.get(f"broker_audit_{name}")
@@ -335,9 +353,10 @@ def test_without_redis_it_says_so_at_once_and_goes_on_when_it_is_back(serve, ser
         assert page.get("broker_jobs", state="running") == 1
 
 
-def test_a_redis_that_hangs_holds_no_scrape_for_long(serve, server):
+def test_a_redis_that_hangs_holds_no_scrape_for_long(serve, server, monkeypatch):
     url = serve(server.url)
     listed(url)
+    monkeypatch.setattr(metrics, "LOOK_SECONDS_MAX", LOOK_SECONDS_MAX)
     os.kill(server.pid, signal.SIGSTOP)
     try:
         for _ in range(3):
