@@ -40,6 +40,11 @@ def url(redis_url: str, namespace: str) -> Iterator[str]:
         yield found
 
 
+def ask(method: str, url: str, **more: Any) -> Any:
+    """What is answered, as JSON."""
+    return httpx.request(method, url, trust_env=False, timeout=60, **more).json()
+
+
 def unrevised(told: Any) -> Any:
     """The same with every rev told by whether there is one."""
     if isinstance(told, list):
@@ -69,7 +74,7 @@ def test_each_event_of_the_page_is_taken(url: str) -> None:
     told = [
         answer
         for block in blocks("jsonl")
-        for answer in httpx.post(f"{url}/v1/events", json=events(block), trust_env=False).json()
+        for answer in ask("POST", f"{url}/v1/events", json=events(block))
     ]
     assert len(told) == 14
     assert {one["outcome"] for one in told} == {"applied"}
@@ -114,6 +119,6 @@ def test_the_loop_of_the_page_posts_until_it_is_answered(
 
 
 def test_the_page_names_every_status(url: str) -> None:
-    told = httpx.get(f"{url}/openapi.json", trust_env=False).json()["paths"]["/v1/events"]["post"]
+    told = ask("GET", f"{url}/openapi.json")["paths"]["/v1/events"]["post"]
     named = set(re.findall(r"^\| (\d{3}) \|", PAGE, re.MULTILINE))
     assert named == {*told["responses"], "405"}
