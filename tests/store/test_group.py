@@ -8,7 +8,8 @@ import pytest
 
 from broker.errors import Invalid
 from broker.store.group import FETCH_MAX, Seen
-from tests.store.members import GROUP, Owner, group
+from tests.clock import StillClock
+from tests.store.members import GROUP, LEASE_MS, Owner, group
 from tests.store.readers import ORIGIN
 
 
@@ -205,17 +206,18 @@ def test_a_group_needs_a_name_that_a_key_can_hold(store, name):
 
 def test_looking_tells_how_each_origin_stands_and_that_a_member_lives(desk):
     told = desk.report_many("ab")
+    desk.store.clock = StillClock(desk.store.clock)
     owner = Owner(desk.store, "me")
     owner.fetch()
     owner.ack(told[0])
-    before = desk.store.clock.now()
     seen = owner.group.look([ORIGIN, "elsewhere"])
     assert seen["elsewhere"] == Seen()
     mine = seen[ORIGIN]
     assert (mine.owner, mine.asked, mine.replay) == ("me", "", "")
     assert (mine.epoch, mine.acked) == (owner.claim.place.epoch, told[0])
-    assert mine.until > before
-    assert int(desk.store.client.hget(desk.store.keys.groups, GROUP)) >= before
+    now = desk.store.clock.now()
+    assert mine.until == now + LEASE_MS
+    assert int(desk.store.client.hget(desk.store.keys.groups, GROUP)) == now
 
 
 def test_a_number_that_is_none_does_not_blind_a_look(desk):
