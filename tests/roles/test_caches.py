@@ -238,6 +238,9 @@ def test_ten_thousand_events_of_jobs_that_came_and_went_leave_nothing_anywhere(f
     assert life.count > 10_000
     *_, never = made["readers"]
     until(lambda: len(never.snapshot().records) == 1)
+    [stopwatch] = made["stopwatch"]
+    # It is told of a change after the readers.
+    until(lambda: all(key.id == "known" for key in keys_in(stopwatch)))
     [top], [following] = made["top"], made["following"]
     until(lambda: step() or len(top.records) == len(following.records) == 1)
     fleet.clock.ahead_ms += 3_600_000
