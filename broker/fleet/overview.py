@@ -78,6 +78,7 @@ class Overview:
             "failures": [
                 {
                     "error": failure.error,
+                    "cut": failure.cut,
                     "count": failure.count,
                     "newest_key": str(failure.newest_key),
                     "newest_at": failure.newest_at,

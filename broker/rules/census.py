@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from broker.rules.fingerprint import fingerprint
 from broker.rules.key import Key
-from broker.rules.record import SUBMITTED, Record
+from broker.rules.record import SUBMITTED, Record, may_be_cut
 from broker.rules.state import FAILED, QUEUED, RUN, RUNNING
 
 #: What is told of the last minute, and of the last five, in milliseconds.
@@ -27,6 +27,7 @@ class Failure:
     count: int
     newest_key: Key
     newest_at: int
+    cut: bool = False  #: whether some of them may be only the beginning: a record keeps no more
 
 
 @dataclass(slots=True)
@@ -122,11 +123,12 @@ def _count_ended(census: Census, key: Key, record: Record, now: int) -> None:
         census.ended += now - at < MINUTE_MS
     if record.state != FAILED:
         return
-    error = fingerprint(record.error or record.reason)
+    said = record.error or record.reason
+    error = fingerprint(said)
     known = census.failures.get(error)
     if known is None:
-        census.failures[error] = Failure(error, 1, key, at)
-        return
+        known = census.failures[error] = Failure(error, 0, key, at)
     known.count += 1
+    known.cut = known.cut or may_be_cut(said)
     if at >= known.newest_at:
         known.newest_key, known.newest_at = key, at

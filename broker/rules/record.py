@@ -139,3 +139,8 @@ def clip(text: str, bytes_max: int = TEXT_BYTES_MAX) -> str:
     """Cut a text to at most `bytes_max` bytes of UTF-8, at a character."""
     raw = text.encode(errors="replace")
     return text if len(raw) <= bytes_max else raw[:bytes_max].decode(errors="ignore")
+
+
+def may_be_cut(text: str, bytes_max: int = TEXT_BYTES_MAX) -> bool:
+    """Whether `clip` may have taken something off it: then it is full but for what one more character needs."""
+    return len(text.encode(errors="replace")) > bytes_max - 4

@@ -85,6 +85,7 @@ class Failures(BaseModel):
     """Failed jobs whose errors say the same, but for numbers and names."""
 
     error: str
+    cut: bool = Field(description="whether it may be only the beginning: a record keeps 64 bytes")
     count: int
     newest_key: str
     newest_at: Time

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from broker.rules.census import FAILED_MS, MINUTE_MS, take
 from broker.rules.key import Key
-from broker.rules.record import REPORTED, SUBMITTED, Record
+from broker.rules.record import REPORTED, SUBMITTED, Record, clip
 
 NOW = 1_700_000_000_000
 
@@ -104,3 +106,30 @@ def test_failures_are_grouped_and_the_newest_of_each_is_named():
     assert (first.error, first.count, first.newest_key.engine) == ("timed out after # s", 3, "f")
     assert (first.newest_at, second.error, second.count) == (NOW - 20, "lost", 1)
     assert [one.error for one in found.worst(1)] == [first.error]
+
+
+@pytest.mark.parametrize(
+    "error, cut",
+    [
+        ("x" * 60, False),
+        ("x" * 61, True),
+        ("x" * 100, True),
+        ("\N{GRINNING FACE}" * 16, True),
+        ("x" + "\N{GRINNING FACE}" * 16, True),  # the last one had no room
+        ("\N{GRINNING FACE}" * 15, False),
+        ("", False),
+    ],
+)
+def test_an_error_that_fills_its_place_in_the_record_may_be_cut(error, cut):
+    found = census(("e", ended(5, "failed", error=clip(error))))
+    assert [one.cut for one in found.worst(20)] == [cut]
+
+
+def test_a_cut_error_counts_with_its_like_and_marks_them_all():
+    """What differs in length is most often the part that is left out."""
+    found = census(
+        ("e", ended(50, "failed", error=clip("no such file: '/mnt/" + "x" * 80 + "'"))),
+        ("e", ended(10, "failed", error="no such file: '/mnt/x'")),
+    )
+    [failure] = found.worst(20)
+    assert (failure.error, failure.count, failure.cut) == ("no such file: <text>", 2, True)

@@ -10,10 +10,12 @@ import pytest
 
 from broker import Broker
 from broker import settings as settings_of
+from broker.cli.top.panels import overview_lines
 from broker.fleet.doubts import AGAIN_MS, Doubts
 from broker.fleet.overview import overview
 from broker.rules.event import Report
 from broker.rules.key import Key
+from broker.rules.record import clip
 from broker.store import health
 from broker.store.lease import LED_ROLES, Lease
 from broker.store.log import Log
@@ -62,6 +64,18 @@ def test_an_empty_fleet_has_one_too(broker):
 def test_it_says_how_old_the_list_is_that_it_counts(broker, seconds, told):
     found = overview(broker, {}, list_age_seconds=seconds).to_json()
     assert found["list_age_ms"] == told
+
+
+def test_an_error_that_may_be_cut_is_marked_so(broker, store):
+    for id, error in (("long", "no engine of this name " * 3), ("short", "no such file")):
+        report(store, "a", id, "failed", error=clip(error))
+    found = overview(broker, records(broker)).to_json()
+    cut = {one["error"]: one["cut"] for one in found["failures"]}
+    assert cut == {"no engine of this name " * 2 + "no engine of this": True, "no such file": False}
+    shown = ["".join(text for text, _ in each) for each in overview_lines(found)]
+    [long] = [each for each in shown if "no engine" in each]
+    [short] = [each for each in shown if "no such file" in each]
+    assert ("of this…  (newest" in long, "file  (newest" in short) == (True, True)
 
 
 def test_each_origin_tells_what_its_keys_hold(broker, store):

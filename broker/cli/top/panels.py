@@ -113,7 +113,8 @@ def _engine_lines(found: Mapping[str, Any]) -> Iterator[Line]:
 def _failure_lines(found: Mapping[str, Any]) -> Iterator[Line]:
     for one in found["failures"]:
         newest = f"newest {ago(one['newest_at'])}: {one['newest_key']}"
-        yield [(f"  {one['count']:,} x ", "bad"), (f"{one['error']}", ""), (f"  ({newest})", "dim")]
+        error = f"{one['error']}{'…' if one['cut'] else ''}"
+        yield [(f"  {one['count']:,} x ", "bad"), (error, ""), (f"  ({newest})", "dim")]
     if not found["failures"]:
         yield line("  none", "dim")
 

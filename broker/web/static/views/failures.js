@@ -18,7 +18,7 @@ export function failedPath(error) {
 
 /** Columns of a table of failures, as an overview tells them. */
 export const failureColumns = [
-  { head: "Error", kind: "wide", paint: (cell, { error }) => link(cell, failedPath(error), error || "no reason was told") },
+  { head: "Error", kind: "wide", paint: (cell, { error, cut }) => link(cell, failedPath(error), cut ? `${error}…` : error || "no reason was told") },
   { head: "Jobs", kind: "number", text: ({ count }) => format.count(count) },
   { head: "Newest", kind: "time", paint: paintNewest },
 ];
@@ -32,7 +32,7 @@ export function mount(root, { model }) {
   const grid = table("Failures by error", failureColumns, ({ error }) => error);
   const sum = h("span", { class: "dim" });
   root.append(heading("Failures", sum), panel("By error", grid.element),
-    h("p", { class: "dim remark" }, "Numbers, paths and quoted texts are left out, so that like errors count as one. # stands for a number."));
+    h("p", { class: "dim remark" }, "Numbers, paths and quoted texts are left out, so that like errors count as one. # stands for a number, … for what a list has no room for."));
   const paint = () => {
     const { overview } = model;
     const found = overview?.failures ?? [];
