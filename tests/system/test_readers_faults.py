@@ -89,7 +89,7 @@ class TestClosing:
             assert reader.changes(600_000) == []
             return batches
 
-        with ThreadPoolExecutor() as pool:
+        with ThreadPoolExecutor(7) as pool:
             writing = pool.submit(burst)
             for turn in range(15):
                 readers = Readers(reading)
@@ -151,7 +151,7 @@ class TestClosing:
 
         def scan(store, origin, scan=follow.scan):
             listing.set()
-            go_on.wait(60)
+            go_on.wait(600)
             yield from scan(store, origin)
 
         monkeypatch.setattr(follow, "scan", scan)
@@ -161,18 +161,18 @@ class TestClosing:
             assert listing.wait(SECONDS_MAX)
             readers.close()
             with pytest.raises(Unavailable, match="closed"):
-                waiting.result(20)  # the list is not made before
+                waiting.result(SECONDS_MAX)  # the list is not made before
             go_on.set()
         readers._thread.join(SECONDS_MAX)
         assert not readers._thread.is_alive()
 
     def test_leaving_it_leaves_no_thread_and_no_connection(self, desk, store, reading):
         clients = len(store.client.client_list())
-        threads = threading.active_count()
+        threads = set(threading.enumerate())
         for _ in range(5):
             with Readers(reading) as readers:
                 readers.open().snapshot()
-        assert threading.active_count() == threads
+        assert set(threading.enumerate()) <= threads
         until(lambda: len(store.client.client_list()) <= clients + 1)
 
 
