@@ -46,7 +46,7 @@ def test_a_program_tells_of_its_jobs_and_the_log_has_them_in_order(broker):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(20)
+            thread.join(60)
     records = [broker.get(job.key) for job in jobs]
     assert [record.state for record in records[1:]] == ["completed"] * 4
     assert {(record.node, record.seq, record.model) for record in records[1:]} == {

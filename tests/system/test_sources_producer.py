@@ -43,7 +43,7 @@ def test_60_no_other_thread_writes_between_the_number_and_the_write(broker, even
         events.dispatch(job, "a")
         events.start(job, "a")
         events.finish(job, "completed")
-        watcher.join(10)
+        watcher.join(60)
         log = told(job)
         assert [seq for seq, *_ in log] == list(range(1, len(log) + 1))
         assert [state in {"completed", "cancelled"} for _, state, _ in log] == (

@@ -116,7 +116,7 @@ class TestAnnounced:
             trusting.pin(card)
             heard.clear()
             word = Endorsement.signed(ANN, card, NOW)
-            gate = Barrier(THREADS, timeout=10)
+            gate = Barrier(THREADS, timeout=60)
 
             def submit(thread, card=card, word=word, gate=gate):
                 gate.wait()

@@ -60,7 +60,7 @@ def test_closing_in_mid_burst_ends_it_at_once_and_the_next_one_goes_on(broker, b
         time.sleep(0.003 * turn)  # close at another moment of the burst each turn
         subscription.close()
         begun = len(ledger.told)
-        assert subscription.join(20)
+        assert subscription.join(60)
         assert len(ledger.told) <= begun + 1  # the one that was just being begun
         subscription.close()
         assert subscription.join()
@@ -86,9 +86,9 @@ def test_closing_inside_the_handler_finishes_that_event_and_begins_no_other(brok
         assert not subscription.ended
 
     ready = threading.Event()
-    subscription = broker.subscribe("g", lambda delivery: ready.wait(20) and handler(delivery))
+    subscription = broker.subscribe("g", lambda delivery: ready.wait(60) and handler(delivery))
     ready.set()
-    assert subscription.join(20)
+    assert subscription.join(60)
     assert told == ["a"]
     assert sub(broker, "g")["acked"] == log_revs(broker)[0]
     assert sub(broker, "g")["owner"] == ""
@@ -99,11 +99,11 @@ def test_closing_before_it_has_looked_at_all(broker):
     for _ in range(10):
         with broker.subscribe("g", print) as subscription:
             subscription.close()
-            assert subscription.join(20)
+            assert subscription.join(60)
     member = Member(broker.store, broker.config, "g", Ledger())
     member.close()
     with Subscription(member) as subscription:
-        assert subscription.join(20)
+        assert subscription.join(60)
     assert subscription.ended
 
 
@@ -115,7 +115,7 @@ def test_closing_while_it_sleeps_wakes_it(sleepy):
         ledger.has(turn + 1)
         until(lambda: sleepy.store.client.info("clients")["blocked_clients"])
         subscription.close()
-        assert subscription.join(20)
+        assert subscription.join(60)
 
 
 def test_closing_while_it_waits_for_a_retry(sleepy):
@@ -125,7 +125,7 @@ def test_closing_while_it_waits_for_a_retry(sleepy):
     with Subscription(member) as subscription:
         ledger.has(1)
         subscription.close()
-        assert subscription.join(20)
+        assert subscription.join(60)
     assert sub(sleepy, "g")["tries"] == "1"
 
 
@@ -153,7 +153,7 @@ def test_a_handler_cannot_wait_for_its_own_end(broker):
     told, ready = [], threading.Event()
 
     def handler(delivery):
-        ready.wait(20)
+        ready.wait(60)
         with pytest.raises(RuntimeError, match="close it"):
             subscription.join()
         told.append(delivery.id)
@@ -218,7 +218,7 @@ def test_control_c_ends_a_program_that_joins(broker, redis_url):
     try:
         assert {program.stdout.readline() for _ in range(2)} == {"a\n", "waiting\n"}
         program.send_signal(signal.SIGINT)
-        out, err = program.communicate(timeout=20)
+        out, err = program.communicate(timeout=60)
     finally:
         program.kill()
     assert out == "interrupted\n"
