@@ -121,7 +121,11 @@ class TestNodes:
         expect(nodes.locator("h1 + .dim")).to_contain_text("3 of 4 up")
 
     def test_that_fell_silent_stand_first_on_the_overview_and_are_missed_in_the_rail(self, nodes):
-        expect(nodes.locator("#nav [data-page=nodes]")).to_contain_text("3 of 4")
+        figure = nodes.locator("#nav [data-page=nodes] .nav-figure")
+        expect(figure).to_have_text("3 of 4")
+        nodes.set_viewport_size({"width": 390, "height": 844})
+        expect(figure).to_be_visible()
+        expect(nodes.locator("#nav .nav-figure:visible")).to_have_count(1)
         nodes.locator("#nav [data-page=overview]").click()
         rows = nodes.locator(".panel", has=nodes.get_by_role("heading", name="Nodes")).locator(
             "tbody tr"
