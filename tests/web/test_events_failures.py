@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import httpx
@@ -202,28 +203,38 @@ class Wire:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)  # a close alone would leave `accept` waiting
         self._listener.close()
 
     def _accept(self) -> None:
-        while True:
-            try:
+        with suppress(OSError):  # closed
+            while True:
                 client, _ = self._listener.accept()
-            except OSError:
-                return
-            redis = socket.create_connection(("127.0.0.1", self._server.port))
-            threading.Thread(target=self._carry, args=(client, redis), daemon=True).start()
+                threading.Thread(target=self._carry, args=(client,), daemon=True).start()
 
-    def _carry(self, client: socket.socket, redis: socket.socket) -> None:
-        """A request is in Redis before its answer is lost."""
-        with client, redis:
-            while data := client.recv(1 << 20):
-                redis.sendall(data)
-                answer = redis.recv(1 << 20)
-                if b"EVALSHA" in data:
+    def _carry(self, client: socket.socket) -> None:
+        """A request is in Redis before its answer is lost. Each may come in several pieces."""
+        is_script = False
+        with client, suppress(OSError), self._redis() as redis:
+            while True:
+                ready, _, _ = select.select([client, redis], [], [])
+                if client in ready:
+                    if not (data := client.recv(1 << 20)):
+                        return
+                    is_script |= b"EVALSHA" in data
+                    redis.sendall(data)
+                    continue
+                if not (answer := redis.recv(1 << 20)):
+                    return
+                if is_script:
+                    is_script = False
                     self.left -= 1
                     if self.left < 0:
                         return
                 client.sendall(answer)
+
+    def _redis(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self._server.port))
 
 
 @pytest.fixture
