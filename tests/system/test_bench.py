@@ -43,11 +43,11 @@ LARGE = {"removal_growth", "removal_at_1e5", *(f"longest_{what}_ms" for what in 
 PAINTED = {name for name in NAMES if name.startswith("row_")}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1000)
 def test_quick_json_gives_every_figure_by_name() -> None:
     argv = [sys.executable, str(SCRIPTS / "_bench"), "--quick", "-o", "json"]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
-    ran = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=280, check=False)
+    ran = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=900, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
     found = json.loads(ran.stdout)
     assert [figure["name"] for figure in found] == NAMES
