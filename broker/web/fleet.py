@@ -23,7 +23,7 @@ router = APIRouter(tags=["fleet"])
 
 Verb = Literal["drain", "resume", "dead", "remove"]
 
-_FLAGS = {"drain": "drained", "dead": "dead", "resume": None}
+_FLAGS = {"drain": "drained", "dead": "dead"}
 
 
 @router.get("/v1/nodes", response_model=list[models.Node], responses=told(503))
@@ -52,13 +52,15 @@ async def say(
 
 
 def _say(broker: Broker, name: str, verb: Verb) -> dict[str, Any]:
-    if verb in ("resume", "remove"):
-        seen = _seen(broker, name)
-        if verb == "remove":
-            broker.remove_node(name)
-            return seen
-    broker.flag_node(name, _FLAGS[verb])
-    return _seen(broker, name)
+    if verb in ("drain", "dead"):
+        broker.flag_node(name, _FLAGS[verb])
+        return _seen(broker, name)
+    seen = _seen(broker, name)
+    if verb == "remove":
+        broker.remove_node(name)
+        return seen
+    broker.flag_node(name, None)
+    return seen | {"flag": None}  # one that never beat was known by its flag alone
 
 
 def _seen(broker: Broker, name: str) -> dict[str, Any]:

@@ -53,6 +53,10 @@ def test_a_node_that_was_not_heard_of_waits_for_its_flag_alone(http: httpx.Clien
         assert rule_of(http.post(f"/v1/nodes/later/{verb}", json={}), 404) == "not_found"
     assert http.post("/v1/nodes/later/drain", json={}).json()["flag"] == "drained"
     assert http.get("/v1/nodes").json()[0]["beaten_at"] is None
+    # Without its flag nothing is known of it any more: that is no reason to say that it was not there.
+    resumed = http.post("/v1/nodes/later/resume", json={})
+    assert (resumed.status_code, resumed.json()["flag"]) == (200, None)
+    assert http.get("/v1/nodes").json() == []
 
 
 def test_a_wrong_word_about_a_node_is_refused(http: httpx.Client) -> None:
