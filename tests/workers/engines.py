@@ -104,8 +104,9 @@ def nap(ctx, payload):
 
 @engine("held")
 def held(ctx, payload):
-    """Runs until there is such a file; goes by its process's end, where it is told so."""
-    while not Path(payload["until"]).exists():
+    """Runs until there is a file that lets it go; its process ends without a word where it `dies`."""
+    _mark(payload["mark"])
+    while not Path(payload["go"]).exists():
         time.sleep(0.01)
     if payload.get("dies"):
         os._exit(0)
@@ -138,12 +139,6 @@ def alone(ctx, payload):
     seen = len(list(folder.iterdir()))
     mine.unlink()
     return seen
-
-
-@engine("dies-later")
-def dies_later(ctx, payload):
-    time.sleep(payload)
-    os._exit(0)
 
 
 @engine("path")

@@ -17,6 +17,7 @@ from rq.serializers import JSONSerializer
 
 from broker import FUNCTION, Broker, queue_name, rq_job_id
 from broker.rules.event import Place
+from workers.worker import SECOND_SIGNAL_SECONDS
 
 ROOT = Path(__file__).parents[2]
 ENTRY = ROOT / "workers" / "__main__.py"
@@ -46,6 +47,17 @@ def alive(pid):
     except OSError:
         return False
     return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def ask_twice(process, heard):
+    """Order it to end, and again when its worker (of `telling_stop`) has heard the first."""
+    process.send_signal(signal.SIGTERM)
+    until(heard.exists)
+    time.sleep(
+        SECOND_SIGNAL_SECONDS + 0.2
+    )  # what comes sooner is taken for the same signal, sent twice
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
 
 
 def parent(pid):
@@ -80,11 +92,11 @@ class Fleet:
         return process
 
     def worker(self, engine, *options, node=NODE, imports="tests.workers.engines", **more):
-        """One slot; returns when it beats."""
+        """One slot; returns when it is ready: it beats before, and a Redis that goes away then ends it."""
         named = ["--namespace", self.namespace, "--node", node, "--engine", engine]
         command = [sys.executable, "-P", str(ENTRY), *named, "--import", imports, *options]
         process = self.spawn(command, **more)
-        until(lambda: self.beats(process.pid) or process.poll() is not None)
+        until(lambda: "ready for" in process.log.read_text() or process.poll() is not None)
         assert process.poll() is None, process.log.read_text()
         return process
 
@@ -98,16 +110,24 @@ class Fleet:
             **more,
         )
 
-    def supervise(self, *specs, node=NODE, slots=None, inline=False):
+    def supervise(
+        self,
+        *specs,
+        node=NODE,
+        slots=None,
+        inline=False,
+        imports="tests.workers.engines",
+        **more,
+    ):
         """`broker worker` without the command line: `specs` are pairs of engine and slots."""
         code = (
             "import sys; from broker import set_up_logs; from workers import EngineSpec; "
             "from workers.supervisor import Supervisor; set_up_logs('info', 'text'); "
             f"specs = [EngineSpec(name, None, slots) for name, slots in {list(specs)!r}]; "
             f"sys.exit(Supervisor({node!r}, specs, slots={slots!r}, inline={inline!r}, "
-            f"imports=['tests.workers.engines'], url={self.url!r}, namespace={self.namespace!r}).run())"
+            f"imports=[{imports!r}], url={self.url!r}, namespace={self.namespace!r}).run())"
         )
-        return self.spawn([sys.executable, "-c", code], PYTHONPATH=str(ROOT))
+        return self.spawn([sys.executable, "-c", code], PYTHONPATH=str(ROOT), **more)
 
     def supervisor(self, *specs, slots=None, **options):
         """The same; returns when every slot beats."""

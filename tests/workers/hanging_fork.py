@@ -7,7 +7,7 @@ from workers.worker import Worker
 
 
 def hang(self, job, queue):
-    time.sleep(60)
+    time.sleep(600)
 
 
 Worker.main_work_horse = hang

@@ -10,7 +10,7 @@ import pytest
 from broker.errors import Unavailable
 from broker.store.connection import connect
 from broker.store.server import find_server
-from tests.workers.fleet import Fleet, until
+from tests.workers.fleet import Fleet, alive, until
 from workers.outage import Outage
 
 AWAY_SECONDS = 7
@@ -46,8 +46,9 @@ class Server:
         self.process.terminate()
         self.process.wait()
 
-    def away(self, seconds=AWAY_SECONDS):
+    def away(self, seconds=AWAY_SECONDS, meanwhile=lambda: None):
         self.stop()
+        meanwhile()
         time.sleep(seconds)
         self.start()
 
@@ -67,33 +68,40 @@ def fleet(server, namespace, tmp_path):
     made.close()
 
 
-def test_the_end_of_a_job_is_told_when_redis_is_back(server, fleet):
-    worker = fleet.worker("nap")
-    job = fleet.hand(fleet.submit("nap", 1.0, attempts=1))
-    fleet.started(job)
-    server.away()
+def hold(fleet, folder, **more):
+    """A job that runs, and the file that lets it go (those after it, too)."""
+    mark, go = folder / "mark", folder / "go"
+    payload = {"mark": str(mark), "go": str(go)} | more
+    job = fleet.hand(fleet.submit("held", payload, attempts=1))
+    until(mark.exists)
+    return job, go
+
+
+def test_the_end_of_a_job_is_told_when_redis_is_back(server, fleet, tmp_path):
+    worker = fleet.worker("held")
+    job, go = hold(fleet, tmp_path)
+    server.away(meanwhile=go.touch)
     record = fleet.ended(job)
     assert (record.state, record.tries, record.deaths) == ("completed", 1, 0)
-    assert fleet.run("nap", 0).state == "completed"
+    assert fleet.ended(hold(fleet, tmp_path)[0]).state == "completed"
     assert worker.poll() is None
     until(lambda: not fleet.leftovers())
 
 
-def test_rqs_notes_may_fail_while_a_job_runs(server, fleet):
-    worker = fleet.rq_worker(fleet.queue("nap").name, "--job-monitoring-interval", "1")
-    job = fleet.hand(fleet.submit("nap", 4.0, attempts=1))
-    fleet.started(job)
+def test_rqs_notes_may_fail_while_a_job_runs(server, fleet, tmp_path):
+    worker = fleet.rq_worker(fleet.queue("held").name, "--job-monitoring-interval", "1")
+    job, go = hold(fleet, tmp_path)
     server.away(3)
+    go.touch()
     assert fleet.ended(job).state == "completed"
-    assert fleet.run("nap", 0).state == "completed"
+    assert fleet.ended(hold(fleet, tmp_path)[0]).state == "completed"
     assert worker.poll() is None
 
 
 def test_a_death_is_told_when_redis_is_back(server, fleet, tmp_path):
-    worker = fleet.worker("dies-later")
-    job = fleet.hand(fleet.submit("dies-later", 1.0, attempts=1))
-    fleet.started(job)
-    server.away(3)
+    worker = fleet.worker("held")
+    job, go = hold(fleet, tmp_path, dies=True)
+    server.away(3, meanwhile=go.touch)
     record = fleet.ended(job)
     assert (record.state, record.reason, record.deaths) == ("failed", "died", 1)
     assert worker.poll() is None
@@ -160,9 +168,11 @@ def told(caplog):
 def test_a_timeout_is_enforced_while_redis_is_away(server, fleet, tmp_path):
     mark = tmp_path / "pid"
     fleet.worker("stubborn")
-    job = fleet.hand(fleet.submit("stubborn", str(mark), timeout=1.0, attempts=1))
-    fleet.started(job)
-    server.away()
+    job = fleet.hand(fleet.submit("stubborn", str(mark), timeout=6.0, attempts=1))
+    until(mark.exists)
+    server.stop()
+    until(lambda: not alive(int(mark.read_text())))
+    server.start()
     record = fleet.ended(job)
     assert (record.state, record.reason) == ("failed", "timeout")
 
@@ -170,18 +180,20 @@ def test_a_timeout_is_enforced_while_redis_is_away(server, fleet, tmp_path):
 @pytest.mark.parametrize("damaged", ["log", "job"])
 def test_the_end_of_a_job_is_told_when_what_stood_in_its_way_is_mended(fleet, tmp_path, damaged):
     """As the auditor mends it: a key of a wrong type goes, and the job's own comes back from the log."""
-    worker = fleet.worker("nap")
-    job = fleet.hand(fleet.submit("nap", 1.0, attempts=1))
-    fleet.started(job)
+    worker = fleet.worker("held")
+    job, go = hold(fleet, tmp_path)
     client, keys = fleet.broker.store.client, fleet.broker.store.keys
     name = keys.of(job.key.origin).log if damaged == "log" else keys.of_job(job.key).job
     client.rename(name, "aside")
     client.set(name, "spoilt")
-    time.sleep(3)  # longer than the job, and than each re-send of its end
+    if damaged == "job":
+        until(lambda: "cannot beat" in worker.log.read_text())
+    go.touch()
+    time.sleep(3)  # longer than each re-send of its end
     client.rename("aside", name)
-    record = fleet.ended(job, 30.0)
+    record = fleet.ended(job)
     assert (record.state, record.tries, record.deaths) == ("completed", 1, 0)
     assert worker.poll() is None
     until(lambda: not fleet.leftovers())
-    [said] = [path.read_text() for path in tmp_path.glob("log-*")]
-    assert said.count("cannot beat") == said.count("all is well again") == (damaged == "job")
+    until(lambda: worker.log.read_text().count("all is well again") == (damaged == "job"))
+    assert worker.log.read_text().count("cannot beat") == (damaged == "job")

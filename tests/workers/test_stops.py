@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.workers.fleet import BUDGETS, PATIENT, alive, until
+from tests.workers.fleet import BUDGETS, PATIENT, alive, ask_twice, until
 
 
 @pytest.fixture
@@ -199,12 +199,10 @@ def test_an_idle_worker_asked_to_stop_leaves_soon(fleet):
 
 
 def test_a_worker_asked_twice_gives_its_job_back(fleet, mark):
-    worker = fleet.worker("stubborn")
+    heard = mark.with_name("heard")
+    worker = fleet.worker("stubborn", imports="tests.workers.telling_stop", STOP_HEARD=str(heard))
     job, pid = begin(fleet, "stubborn", mark)
-    worker.send_signal(signal.SIGTERM)
-    time.sleep(1.2)  # what comes sooner is taken for the same signal, sent twice
-    assert worker.poll() is None
-    worker.send_signal(signal.SIGTERM)
+    ask_twice(worker, heard)
     assert worker.wait(60) == 1
     assert not alive(pid)
     record = job.record()

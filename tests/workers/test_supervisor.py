@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections import Counter
 
-from tests.workers.fleet import ROOT, alive, until
+from tests.workers.fleet import ROOT, alive, ask_twice, until
 from workers.engine import EngineSpec
 from workers.main import _options, arguments
 from workers.supervisor import Supervisor
@@ -51,13 +50,14 @@ def test_asked_to_stop_it_waits_for_the_jobs_in_hand(fleet):
     assert fleet.broker.workers() == []
 
 
-def test_asked_twice_it_ends_them(fleet):
-    supervisor = fleet.supervisor(("nap", 1))
-    job = fleet.hand(fleet.submit("nap", 60))
+def test_asked_twice_it_ends_them(fleet, tmp_path):
+    heard = tmp_path / "heard"
+    supervisor = fleet.supervisor(
+        ("nap", 1), imports="tests.workers.telling_stop", STOP_HEARD=str(heard)
+    )
+    job = fleet.hand(fleet.submit("nap", 600))
     fleet.started(job)
-    supervisor.send_signal(signal.SIGTERM)
-    time.sleep(1.2)  # sooner is the same signal, sent twice
-    supervisor.send_signal(signal.SIGTERM)
+    ask_twice(supervisor, heard)
     assert supervisor.wait(60) == 0
     assert job.record().reason == "shutdown"
 
