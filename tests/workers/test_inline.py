@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -24,15 +25,18 @@ def test_jobs_run_one_after_another_without_a_fork(fleet):
     until(lambda: not fleet.leftovers())
 
 
-def test_beats_go_on_while_a_job_holds_the_interpreter(fleet):
+def test_beats_go_on_while_a_job_holds_the_interpreter(fleet, tmp_path):
     """They come from another process, and name the job."""
-    fleet.worker("nap", "--inline")
-    job = fleet.hand(fleet.submit("nap", 1.5))
+    os.mkfifo(tmp_path / "door")
+    fleet.worker("grip", "--inline")
+    job = fleet.hand(fleet.submit("grip", str(tmp_path / "door")))
     record = fleet.started(job)
     until(lambda: job.record().last_seen > record.last_seen + 500)
-    [seen] = fleet.broker.workers()
-    assert seen.job == str(job.key)
+    until(lambda: [seen for seen in fleet.broker.workers() if seen.job == str(job.key)])
+    assert job.record().state == "running"
+    door = os.open(tmp_path / "door", os.O_RDWR)
     assert fleet.ended(job).state == "completed"
+    os.close(door)
     until(lambda: [seen for seen in fleet.broker.workers() if seen.job == ""])
 
 

@@ -10,7 +10,7 @@ from rq import Worker as RqWorker
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
-from tests.workers.fleet import ROOT, RQ, until
+from tests.workers.fleet import PATIENT, ROOT, RQ, until
 from workers.notes import NotingWorker
 
 
@@ -22,7 +22,7 @@ def rq(fleet, *arguments):
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=120,
     )
     assert found.returncode == 0, found.stderr
     return found.stdout
@@ -32,7 +32,7 @@ def test_rq_info_shows_queues_and_workers(fleet):
     fleet.worker("nap")
     waiting = fleet.queue("echo")
     fleet.hand(fleet.submit("echo", 1))
-    job = fleet.hand(fleet.submit("nap", 60))
+    job = fleet.hand(fleet.submit("nap", 600))
     fleet.started(job)
     name = fleet.queue("nap").name
     until(lambda: "busy" in states(fleet, "nap"))
@@ -63,11 +63,13 @@ def test_our_worker_runs_under_rqs_command_line(fleet):
     assert (worker.node, worker.engine) == ("n1", "echo")
 
 
-def test_rqs_notes_are_kept_fresh_while_a_job_runs(fleet):
-    fleet.rq_worker(fleet.queue("nap").name, "--job-monitoring-interval", "1")
-    job = fleet.hand(fleet.submit("nap", 2.5))
-    fleet.started(job)
-    [worker] = until(lambda: RqWorker.all(fleet.rq, queue=fleet.queue("nap")))
+def test_rqs_notes_are_kept_fresh_while_a_job_runs(fleet, tmp_path):
+    mark = tmp_path / "pid"
+    name = fleet.queue("polite").name
+    fleet.rq_worker(name, "--job-monitoring-interval", "1", **PATIENT)
+    job = fleet.hand(fleet.submit("polite", str(mark)))
+    until(mark.exists)
+    [worker] = until(lambda: RqWorker.all(fleet.rq, queue=fleet.queue("polite")))
     first = worker.last_heartbeat
 
     def beaten():
@@ -76,6 +78,7 @@ def test_rqs_notes_are_kept_fresh_while_a_job_runs(fleet):
 
     until(beaten)
     assert job.record().state == "running"
+    job.cancel()
     fleet.ended(job)
     until(lambda: not fleet.leftovers())
 
@@ -83,7 +86,7 @@ def test_rqs_notes_are_kept_fresh_while_a_job_runs(fleet):
 def test_a_burst_ends_when_the_queue_is_empty(fleet):
     jobs = [fleet.hand(fleet.submit("echo", n)) for n in range(2)]
     worker = fleet.rq_worker(fleet.queue("echo").name, "--burst")
-    assert worker.wait(20) == 0
+    assert worker.wait(60) == 0
     assert {job.record().state for job in jobs} == {"completed"}
     assert fleet.broker.workers() == []
 
@@ -91,13 +94,13 @@ def test_a_burst_ends_when_the_queue_is_empty(fleet):
 def test_two_urls_that_lead_to_different_places_are_refused(fleet):
     elsewhere = f"{fleet.url}?db=1"
     worker = fleet.rq_worker(fleet.queue("echo").name, REDIS_URL=elsewhere)
-    assert worker.wait(20) == 1
+    assert worker.wait(60) == 1
     assert "lead to different Redis servers" in worker.log.read_text()
 
 
 def test_a_queue_of_no_engine_known_here_is_refused(fleet):
     worker = fleet.rq_worker("default")
-    assert worker.wait(20) == 1
+    assert worker.wait(60) == 1
     assert "'default' is not that of an engine known here" in worker.log.read_text()
 
 
