@@ -6,9 +6,10 @@ import json
 import re
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.browser.test_list import report
+from tests.system.command import until
 
 TOKEN = "a-token-of-32-characters-at-least"
 #: What Chromium itself tells of an answer that is no success.
@@ -21,6 +22,7 @@ def url(serve):
 
 
 def log_in(page, token: str = TOKEN) -> None:
+    expect(page.locator("#login button")).to_be_enabled()  # its program has come
     page.locator("#token").fill(token)
     page.locator("#token").press("Enter")
 
@@ -52,6 +54,24 @@ def test_the_browser_keeps_a_cookie_that_no_script_reads_and_no_other_page_sends
     assert cookie["sameSite"] == "Strict"
     assert TOKEN not in cookie["value"]
     assert dashboard.page.evaluate("document.cookie") == ""
+
+
+def test_a_token_that_is_sent_before_the_program_has_come_waits_for_it(open_dashboard):
+    dashboard = open_dashboard("/login")
+    page = dashboard.page
+    program: list[Route] = []
+    posted: list[str] = []
+    page.route("**/static/login.js", lambda route: program.append(route))  # noqa: PLW0108 - playwright marks it
+    page.on("request", lambda asked: posted.append(asked.url) if asked.method == "POST" else None)
+    page.goto(f"{dashboard.url}/login", wait_until="commit")
+    page.locator("#token").fill(TOKEN)
+    page.locator("#token").press("Enter")
+    until(lambda: page.wait_for_timeout(10) or program)
+    assert page.locator("#token").input_value() == TOKEN
+    assert not posted
+    program.pop().continue_()
+    page.locator("#login button").click()
+    dashboard.await_live()
 
 
 def test_what_was_pasted_around_a_token_is_no_part_of_it(open_dashboard):

@@ -11,16 +11,26 @@ export class Problem extends Error {
 }
 
 /** The JSON that a GET answers. Raises Problem; one whose token is missing goes to the login page. */
-export const get = async (path, options = {}) => (await send(path, options)).json();
+export const get = async (path, options = {}) => read(await send(path, options));
 
-/** The whole response of a GET, for who needs its headers. Raises as `get`. */
+/** The whole response of a GET, for who needs its headers; `read` gives what it holds. Raises as `get`. */
 export const response = (path, options = {}) => send(path, options);
+
+/** The JSON that an answer holds. Raises Problem where it broke off on its way: that is as good as none. */
+export async function read(answer) {
+  try {
+    return await answer.json();
+  } catch (broken) {
+    if (broken.name === "AbortError") throw broken;
+    throw new Problem(0, "", "the answer of the server broke off");
+  }
+}
 
 /** The JSON that a POST of `body` answers; null where it answers nothing. Raises as `get`. */
 export async function post(path, body = {}) {
   const headers = { "Content-Type": "application/json" };
   const answer = await send(path, { method: "POST", headers, body: JSON.stringify(body) });
-  return answer.status === 204 ? null : answer.json();
+  return answer.status === 204 ? null : read(answer);
 }
 
 async function send(path, options) {

@@ -63,11 +63,11 @@ function viewOf(path) {
 
 async function show(location) {
   const { view, params } = viewOf(location.pathname);
+  const turn = ++asked;
   if (view && view === shown.view && params === shown.params && shown.mounted?.located) {
     shown.mounted.located(location);
     return;
   }
-  const turn = ++asked;
   let module = { mount: missing };
   try {
     if (view) module = await view.load();

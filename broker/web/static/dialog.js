@@ -37,7 +37,8 @@ function open(content, closed) {
   const dialog = h("dialog", { "aria-labelledby": "dialog-title" }, content);
   dialog.addEventListener("close", () => {
     dialog.remove();
-    if (before?.isConnected) before.focus({ preventScroll: true });
+    // It closes a moment after the key that closed it: somebody may have gone elsewhere by then.
+    if (before?.isConnected && document.activeElement === document.body) before.focus({ preventScroll: true });
     closed?.();
   });
   document.body.append(dialog);
@@ -45,7 +46,7 @@ function open(content, closed) {
   return dialog;
 }
 
-/** A line about what was done, or (bad) what went wrong; it stays while it is pointed at. */
+/** A line about what was done, or (bad) what went wrong; it stays while it is pointed at. Its time begins when it is painted. */
 export function toast(said, { bad = false } = {}) {
   const place = document.getElementById("toasts");
   const line = h("div", { class: "toast", "data-bad": bad }, h("span", null, said));
@@ -53,7 +54,7 @@ export function toast(said, { bad = false } = {}) {
   line.append(close);
   place.append(line);
   const leave = () => (line.matches(":hover, :focus-within") ? setTimeout(leave, TOAST_MS) : line.remove());
-  setTimeout(leave, bad ? 2 * TOAST_MS : TOAST_MS);
+  requestAnimationFrame(() => setTimeout(leave, bad ? 2 * TOAST_MS : TOAST_MS));
 }
 
 /** A list of `[name, value]` as terms. */

@@ -18,6 +18,7 @@ const LOOK_MS = 5_000; // sentences hold times, and refusals are no changes
 const SHOWN_MAX = 100_000;
 
 export function mount(root, { model, navigate, params }) {
+  const opened = location.pathname;
   let key = keyOfPath(params);
   let record = model.jobs.get(key) ?? null;
   let isGone = false;
@@ -106,7 +107,8 @@ export function mount(root, { model, navigate, params }) {
     if (found.key !== key) {
       key = found.key;
       text(title, visible(key));
-      navigate(jobPath(key), { replace: true });
+      // Whoever is on the way to another page is not called back.
+      if (location.pathname === opened) navigate(jobPath(key), { replace: true });
     }
     const given = found.payload ?? found.extras;
     if (given !== undefined && given !== null) show(payload, given, paintJson(found.kind === "reported" ? "Extras" : "Payload"));

@@ -1,6 +1,6 @@
 // What the page knows, and how fresh that is: the stream, the list, and one telling a frame.
 
-import { Problem, response, toLogin } from "./api.js";
+import { Problem, read, response, toLogin } from "./api.js";
 import { setHeard, setNow } from "./format.js";
 import { Loader } from "./loader.js";
 import { differences, JobList } from "./model.js";
@@ -98,7 +98,7 @@ export class Live {
 
   async #fetch(path = `/v1/jobs?limit=${LIST_MAX}`) {
     const answer = await response(path);
-    const records = await answer.json();
+    const records = await read(answer);
     return { records, total: Number(answer.headers.get("Total-Count") ?? records.length) };
   }
 
@@ -132,7 +132,7 @@ export class Live {
       else if (one.list) this.#replace(one, changed);
       else if (one.more) for (const record of one.more) this.#change({ key: record.key, rev: record.rev, record }, changed);
       else if (one.state) this.#connect(one.state, changed);
-      else if (one.trouble) [this.listTrouble, changed.connection] = [one.trouble, true];
+      else if (one.trouble) this.#distrust(one.trouble, changed);
       else this.#pulse(one.name, one.said, changed);
     }
     // What the stream or the list said, and nothing else, proves it.
@@ -167,6 +167,13 @@ export class Live {
       this.drift += this.unexplained.size;
       if (this.unexplained.size) console.warn(`${this.unexplained.size} jobs had drifted`, [...this.unexplained].slice(0, 5));
     }, SETTLED_MS);
+  }
+
+  /** Changes that were missed will not be told any more: they may be what explains a difference. */
+  #distrust(trouble, changed) {
+    this.listTrouble = trouble;
+    this.unexplained.clear();
+    changed.connection = true;
   }
 
   #connect(state, changed) {

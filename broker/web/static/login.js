@@ -5,10 +5,10 @@ import { text } from "./dom.js";
 
 const form = document.getElementById("login");
 const field = document.getElementById("token");
+const button = form.querySelector("button");
 
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
-  const button = form.querySelector("button");
   button.disabled = true;
   text(document.getElementById("login-error"), "");
   try {
@@ -23,6 +23,7 @@ form.addEventListener("submit", async (event) => {
     button.disabled = false;
   }
 });
+button.disabled = false; // until now the browser would have sent the form by itself, in words that the server does not take
 
 /** Where somebody came from, if that is a page of ours. */
 function after() {
