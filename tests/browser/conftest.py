@@ -89,11 +89,13 @@ def url(serve: Callable[..., str]) -> str:
 @pytest.fixture
 def serve_process(redis_url: str, namespace: str, tmp_path: Path) -> Iterator[ServeProcess]:
     """A real `broker serve`, which a test may kill and start again at the same address."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    process = ServeProcess(redis_url, namespace, port, tmp_path)
-    yield process
-    process.kill()
+    # Kept by one that is bound and does not listen: else anybody may be given the port while the server is away.
+    with socket.socket() as keeper:
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeper.bind(("127.0.0.1", 0))
+        process = ServeProcess(redis_url, namespace, keeper.getsockname()[1], tmp_path)
+        yield process
+        process.kill()
 
 
 @pytest.fixture

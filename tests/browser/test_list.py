@@ -181,6 +181,7 @@ def test_a_view_whose_program_comes_after_the_list_shows_it_at_once(open_dashboa
     dashboard.open("/jobs")
     dashboard.page.locator("html[data-live=yes]").wait_for()
     assert dashboard.page.locator("#jobs-count").count() == 0
+    until(lambda: dashboard.page.wait_for_timeout(10) or held)
     held.pop().continue_()
     dashboard.await_live()
     assert dashboard.painted() == dashboard.listed()

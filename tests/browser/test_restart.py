@@ -128,9 +128,11 @@ def test_a_list_that_is_not_live_tells_when_it_last_was_and_not_when_it_was_fetc
     told = "document.querySelector('#banner-text').textContent.match(/[0-9]+:[0-9]+:[0-9]+/)[0]"
     clock = "new Date().toLocaleTimeString('en-GB')"
     fetched = dashboard.page.evaluate(clock)
-    dashboard.page.wait_for_timeout(3_000)  # it is kept up by the stream meanwhile
+    dashboard.page.wait_for_function(f"{clock} > '{fetched}'")
+    dashboard.row(report(broker, "7")).wait_for()  # it is kept up by the stream meanwhile
     dashboard.page.route(LIST, lambda route: route.fulfill(status=503, json={"detail": "away"}))
     serve_process.kill()
+    expect(dashboard.page.locator("html")).to_have_attribute("data-live", "no")  # all is taken in
     gone = dashboard.page.evaluate(clock)
     serve_process.start()
     dashboard.page.locator("#banner button").click()
