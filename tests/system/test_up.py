@@ -190,6 +190,8 @@ def test_serve_leads_and_gives_the_lead_back_when_it_ends(machine, url, store, o
 
 
 def test_a_second_serve_stands_by_and_takes_over(machine, url, store):
+    """With a lease of twice the length: the first one keeps it also where it alone stands still for a while."""
+    url |= {"BROKER_BUDGETS__GUESS_MS": "10000"}
     first = machine.start("serve", "--allow-volatile", **url)
     held = until(lambda: leader(store))
     second = machine.start("serve", "--allow-volatile", **url)
