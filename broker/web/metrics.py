@@ -71,8 +71,9 @@ class Meter(Collector):
     async def page(self, accept: str) -> tuple[bytes, str]:
         """The page and its content type, as the `Accept` header asks. It never fails, nor takes long."""
         encode, media_type = choose_encoder(accept)
+        seen = await self._look()
         async with self._turn:
-            self._seen = await self._look()
+            self._seen = seen
             text = await asyncio.to_thread(encode, self._registry)
         return text, media_type
 

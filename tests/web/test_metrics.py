@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -12,7 +13,7 @@ from contextlib import closing
 import httpx
 import pytest
 
-from broker import Broker
+from broker import AsyncBroker, Broker
 from broker import settings as settings_of
 from broker.rules.event import Guess, Intent, Place, Remove, Report
 from broker.store.audited import Audited, AuditSeen
@@ -22,7 +23,8 @@ from broker.store.store import Store
 from broker.store.watch import Watcher
 from broker.web import metrics
 from broker.web.gauges import Grown
-from broker.web.metrics import LOOK_SECONDS_MAX
+from broker.web.hub import Hub
+from broker.web.metrics import LOOK_SECONDS_MAX, Meter
 from broker.web.timings import NAMES_MAX, Names
 from tests.roles.fleet import ORIGIN, Fleet
 from tests.store.members import Owner
@@ -366,6 +368,25 @@ def test_a_redis_that_hangs_holds_no_scrape_for_long(serve, server, monkeypatch)
     finally:
         os.kill(server.pid, signal.SIGCONT)
     scrape_until(url, lambda page: page.get("broker_up"))
+
+
+def test_scrapes_at_once_wait_for_redis_together(broker, monkeypatch):
+    """One after the other, the last of many would have waited for longer than Prometheus does."""
+
+    async def scrape_all():
+        here = asyncio.Barrier(3)
+
+        async def look(self):
+            await here.wait()
+
+        monkeypatch.setattr(Meter, "_look", look)
+        with broker.readers() as readers:
+            meter = Meter(Hub(AsyncBroker(broker), readers))
+            async with asyncio.timeout(60):
+                return await asyncio.gather(*(meter.page("") for _ in range(3)))
+
+    for text, _ in asyncio.run(scrape_all()):
+        assert b"\nbroker_up 0.0\n" in text
 
 
 def test_it_is_guarded_like_the_rest_and_counts_what_is_asked(serve):
