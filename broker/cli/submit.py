@@ -14,7 +14,7 @@ from broker.cli.options import FormatOption
 from broker.cli.output import Format, note, print_list, warn
 from broker.cli.progress import counting
 from broker.cli.session import broker, check_seconds
-from broker.errors import Invalid, NotFound
+from broker.errors import Damaged, Invalid, NotFound, Unavailable
 from broker.jobs.submission import JSON_BYTES_MAX, encode_json
 from broker.rules.state import COMPLETED
 from broker.text import safe, to_json
@@ -143,7 +143,7 @@ def _submit_lines(
     from broker.cli.jobs import COLUMNS
 
     jobs: list[Job] = []
-    malformed = 0
+    malformed = done = 0
     keep = wait or output is not Format.table
     with broker() as here, opened(file) as source, counting("jobs") as advance:
         _warn_unoffered(here, engine)
@@ -157,7 +157,15 @@ def _submit_lines(
                 except Invalid as wrong:
                     malformed += 1
                     note(f"broker: line {number}: {wrong}")
-            accepted = here.submit_many(engine, values, **options) if values else []
+            last = batch[-1][0]
+            try:
+                accepted = here.submit_many(engine, values, **options) if values else []
+            except (Damaged, Unavailable) as lost:
+                known = f"all up to line {done} are handed in, " if done else ""
+                raise type(lost)(
+                    f"{lost}; {known}of lines {done + 1} to {last} it is not known"
+                ) from lost
+            done = last
             advance(len(accepted))
             if output is Format.table:
                 for job in accepted:

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+import broker.cli.submit as submit_command
+from broker import Broker, Unavailable
 from tests.system.command import RECORD_FIELDS, submit
 
 
@@ -69,6 +71,29 @@ class TestSubmit:
         assert ran.code == 1
         assert "line 3: payload is not JSON" in ran.err
         assert [broker.view.spec(broker.find(key)) for key in ran.out.split()] == [{"n": 1}, 3]
+
+    def test_says_how_far_it_came_where_redis_goes_away(
+        self, command, broker, tmp_path, monkeypatch
+    ):
+        file = tmp_path / "jobs.jsonl"
+        file.write_text("1\n2\n3\n4\n5\n")
+        submit_many = Broker.submit_many
+
+        def fails_at_the_second(self, engine, values, **options):
+            if values == [3, 4]:
+                raise Unavailable("Redis is away")
+            return submit_many(self, engine, values, **options)
+
+        monkeypatch.setattr(Broker, "submit_many", fails_at_the_second)
+        monkeypatch.setattr(submit_command, "BATCH", 2)
+        ran = command("submit", "echo", "--jsonl", file)
+        assert (ran.code, len(ran.out.split())) == (6, 2)
+        assert "all up to line 2 are handed in, of lines 3 to 4 it is not known" in ran.err
+        file.write_text("3\n4\n")
+        assert (
+            "Redis is away; of lines 1 to 2 it is not known"
+            in command("submit", "echo", "--jsonl", file).err
+        )
 
     def test_the_help_says_what_a_line_is(self, command):
         said = " ".join(command.ok("submit", "--help").out.replace("\u2502", " ").split())
