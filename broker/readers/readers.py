@@ -181,9 +181,7 @@ class Readers:
     def _tell(self, changes: list[Change]) -> None:
         # Of a log that cannot be read nobody hears while the others are busy, nor that it can be again.
         damage, trouble = self._watcher.damage, self._list.trouble
-        if damage is not None and damage is not trouble:
-            self._meet(damage)
-        elif damage is None and trouble is not None:
+        if damage is None and trouble is not None:
             _log.warning("readers: it works again")
             self._list.trouble = None
         if not self._watcher.is_behind and damage is None:
@@ -191,6 +189,8 @@ class Readers:
         steps = self._list.follow(
             changes, self._watcher.cursor, is_listed=not self._watcher.is_behind
         )
+        if damage is not None and damage is not trouble:
+            self._meet(damage)  # after what was read: either wakes who waits for the first list
         if self._told is not None:
             for step in steps:
                 self._say(self._told, step)

@@ -332,6 +332,26 @@ class TestDamage:
             until(lambda: quiet(reader))
             assert set(reader.snapshot().records) == {key("b"), key("a", "shelf")}
 
+    def test_nor_does_it_say_that_all_is_listed_before_the_others_are_there(
+        self, desk, reading, store, monkeypatch
+    ):
+        opened, found = threading.Event(), []
+
+        def scan(store, origin, scan=follow.scan):
+            assert opened.wait(SECONDS_MAX)
+            yield from scan(store, origin)
+
+        shelf = Desk(store, "shelf")
+        shelf.report("a")
+        desk.report("b")
+        self.spoil(shelf)
+        monkeypatch.setattr(follow, "scan", scan)
+        with Readers(reading) as readers:
+            reader = readers.open(bell=lambda: found.append(reader.snapshot_if_listed()))
+            opened.set()
+            until(lambda: found)
+        assert set(found[0].records) == {key("b")}
+
     def test_a_drift_is_mended_for_all_of_them(self, desk, reading):
         with Readers(reading, relist_seconds=0.2) as readers:
             desk.report_many("ab")
