@@ -67,6 +67,7 @@ def most_carried(entries):
     return most
 
 
+@pytest.mark.timeout(600)  # a process for each of them: 20 s on a machine of its own
 def test_two_hundred_jobs_then_a_restart(machine, redis):
     url = f"redis://127.0.0.1:{redis.port}"
     notes = machine.home / "ledger"
@@ -120,7 +121,7 @@ def test_two_hundred_jobs_then_a_restart(machine, redis):
         seventh = {**report, "state": "running", "node": "node-a", "seq": 7}
         assert broker.report(seventh).rule == "first_sighting"
         serve.terminate()
-        assert serve.wait(20) == 0
+        assert serve.wait(60) == 0
         redis.stop()
         redis.start()
         machine.start("serve", **environment)

@@ -99,6 +99,7 @@ def p99(found: list[float]) -> float:
     return statistics.quantiles(found, n=100)[98]
 
 
+@pytest.mark.timeout(600)
 def test_one_that_does_not_read_delays_nobody_and_swells_nothing(
     served: tuple[str, int], broker: Broker
 ) -> None:
