@@ -200,7 +200,7 @@ def judge(stack, lives, *watchers):
     for life in lives:
         through += check_end(life, records.get(life.key))
         after = [one for one in begins[str(life.key)] if one.at > life.acknowledged]
-        seconds = [one.at - life.acknowledged for one in after]
+        seconds = [stack.awake.between(life.acknowledged, one.at) for one in after]
         if life.frozen:
             thawed += [f"{life.was} {one:.2f} s" for one in seconds]
             continue
@@ -230,7 +230,7 @@ def judge(stack, lives, *watchers):
         "effects that began after the acknowledgement of a running job's": len(late),
         "the latest of them, s": round(max(late, default=0), 4),
         "of attempts that were frozen on their way to it": ", ".join(thawed) or 0,
-    }
+    } | stack.awake.told()
 
 
 def tell_what_they_met(stack, lives):

@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import time
+from pathlib import Path
 
 from tests.chaos.effects import note
 from workers import engine
@@ -27,6 +28,16 @@ def deaf(ctx, payload):
     """Works for `payload` seconds and looks at nothing."""
     note("begin", ctx.key, ctx.attempt)
     time.sleep(float(payload))
+    note("end", ctx.key, ctx.attempt)
+    return {"attempt": ctx.attempt}
+
+
+@engine("held")
+def held(ctx, payload):
+    """Works until there is such a file, and looks at nothing else."""
+    note("begin", ctx.key, ctx.attempt)
+    while not Path(payload).exists():
+        time.sleep(0.005)
     note("end", ctx.key, ctx.attempt)
     return {"attempt": ctx.attempt}
 

@@ -243,7 +243,7 @@ def leadership(run):
                 assert time.monotonic() - begun < 60, f"nobody leads {lost}"
                 for role, (pid, term) in leads(stack).items():
                     if role in lost and pid != victim and term > lost[role]:
-                        seconds.setdefault(role, []).append(time.monotonic() - begun)
+                        seconds.setdefault(role, []).append(stack.awake.since(begun))
                         del lost[role]
                 time.sleep(0.002)
             until(lambda job=job: job.record().placed_at or job.record().ended)
@@ -263,7 +263,7 @@ def leadership(run):
         told["a job of that moment is placed, p50/p99 s"] = (
             f"{share(placed, 0.5):.2f}/{share(placed, 0.99):.2f}"
         )
-        return {"lease s": lease, "bound s": round(bound, 2)} | told
+        return {"lease s": lease, "bound s": round(bound, 2)} | told | stack.awake.told()
 
 
 #: The longest pause between two steps of a role that has nothing to do; and what a busy machine may add.

@@ -67,7 +67,7 @@ def blocked(run):
         seconds = 3 * stack.budgets.guess_ms / 1_000
         # As many on each node: with and without a process for each job.
         keys = [job.key for job in stack.broker.submit_many("blocked", [seconds] * (2 * run.count))]
-        doubted, guessed = Doubts(), set()
+        doubted, guessed = Doubts(stack.awake), set()
 
         def ended():
             jobs = stack.broker.jobs()
@@ -89,17 +89,20 @@ def blocked(run):
             assert run_once, f"{key}: {record}"
         nodes = Counter(record.node for record in records.values())
         assert set(nodes) == set(NODES), nodes
-        return {"jobs": dict(nodes), "budgets": 3, "longest doubt, s": round(doubted.longest, 2)}
+        told = {"jobs": dict(nodes), "budgets": 3, "longest doubt, s": round(doubted.longest, 2)}
+        return told | stack.awake.told()
 
 
 class Doubts:
-    """For how long on end any job was seen in doubt, from look to look."""
+    """For how long on end any job was seen in doubt, from look to look; not while the machine stood still."""
 
-    def __init__(self):
+    def __init__(self, awake):
         self.longest = 0.0  #: seconds
+        self._awake = awake
         self._since = {}
 
     def look(self, keys):
         now = time.monotonic()
         self._since = {key: self._since.get(key, now) for key in keys}
-        self.longest = max([self.longest, *(now - since for since in self._since.values())])
+        doubts = (self._awake.between(since, now) for since in self._since.values())
+        self.longest = max([self.longest, *doubts])

@@ -57,8 +57,8 @@ class Fate:
 
 def make_fate(chance, broker, number):
     key = Key(ORIGINS[number % len(ORIGINS)], "e", chance.choice(("", "r")), f"x{number}")
-    # Clocks of several clients may differ by a little: nobody removes a job before it was made.
-    created_at = broker.store.clock.now() - 50
+    # Clocks of several clients differ by as much as reading them took: nobody removes a job before it was made.
+    created_at = broker.store.clock.now() - 5_000
     what = chance.choice(tuple(KINDS))
     events = KINDS[what](key, created_at)
     when = chance.choice(WHEN)

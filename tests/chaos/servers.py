@@ -93,9 +93,8 @@ def redis_away(run):
             ]
             keys += now
             until(
-                lambda now=now: all(
-                    one.node and one.state == "running" for one in stack.broker.view.get_many(now)
-                )
+                # A short one may be over by now.
+                lambda now=now: all(one.tries for one in stack.broker.view.get_many(now))
             )
             if run.chance.random() < 0.5:
                 restart(stack, 3 * budget)
@@ -298,16 +297,20 @@ def remains(stack, crowd, cuts):
     assert not undone or crowd.gaps, (
         f"{len(undone)} entries were told to the group and taken back, and nobody said so"
     )
-    return told(crowd) | {
-        "entries": entries,
-        "bytes cut": sum(cut for _, cut in cuts),
-        "acknowledged and gone": gone,
-        "begun twice, the start forgotten": begun_twice(stack, [at for at, _ in cuts]),
-        "told to the group and taken back": len(undone),
-        "the group was told of a loss": len(crowd.gaps),
-        "a cursor was told of a loss": len(crowd.gone),
-        "jobs listed anew": crowd.relisted,
-    }
+    return (
+        told(crowd)
+        | {
+            "entries": entries,
+            "bytes cut": sum(cut for _, cut in cuts),
+            "acknowledged and gone": gone,
+            "begun twice, the start forgotten": begun_twice(stack, [at for at, _ in cuts]),
+            "told to the group and taken back": len(undone),
+            "the group was told of a loss": len(crowd.gaps),
+            "a cursor was told of a loss": len(crowd.gone),
+            "jobs listed anew": crowd.relisted,
+        }
+        | stack.awake.told()
+    )
 
 
 def begun_twice(stack, cuts):
@@ -323,7 +326,10 @@ def begun_twice(stack, cuts):
         for one, other in pairwise(times)
         # A start is said before its effect: it may have been taken back though the effect came after the cut.
         if not any(
-            -UNSYNCED_SECONDS - 0.2 <= one - at <= FORK_SECONDS_MAX and at <= other for at in cuts
+            one - at >= -UNSYNCED_SECONDS - 0.2
+            and stack.awake.between(at, one) <= FORK_SECONDS_MAX
+            and at <= other
+            for at in cuts
         )
     }
     assert not unexplained, f"began twice without a reason: {unexplained}"

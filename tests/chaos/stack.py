@@ -17,6 +17,7 @@ from broker.config import settings
 from broker.rules.liveness import Budgets
 from broker.store.server import PrivateRedis
 from broker.store.store import Store
+from tests.chaos.awake import Awake
 from tests.chaos.effects import Effects
 
 ROOT = Path(__file__).parents[2]
@@ -36,8 +37,8 @@ def scaled(beat_ms: int = BEAT_MS) -> Budgets:
     return Budgets(**times)
 
 
-def until(condition, seconds=30.0, every=0.02):
-    """Wait for a condition; give what it gave."""
+def until(condition, seconds=60.0, every=0.02):
+    """Wait for a condition; give what it gave. The deadline catches a hang, and no slow machine."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, f"not so within {seconds} s: {condition}"
@@ -81,9 +82,11 @@ class Stack:
         self.budgets = scaled(beat_ms)
         self.redis = PrivateRedis(self.folder / "redis", free_port(), redis_options)
         self.effects = Effects(self.folder / "effects")
+        self.awake = Awake()
         self.processes = []
 
     def __enter__(self):
+        self.awake.start()
         self.redis.start()
         #: On its port: unlike the socket it stays the same when the server is started again.
         self.url = f"redis://127.0.0.1:{self.redis.port}"
@@ -102,6 +105,7 @@ class Stack:
             process.wait()
         self.broker.close()
         self.redis.stop()
+        self.awake.close()
 
     def client(self, node="desk"):
         """A client of its own, with a node's name as its origin."""

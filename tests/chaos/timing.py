@@ -18,6 +18,8 @@ LOOK_MS, PLACING_MS = 50, 300
 SWEEP_MS = round(SWEEPER_SECONDS * 1_000)
 #: By how much a budget may be exceeded.
 SLACK = 1.5
+#: Who had so many looks between the first moment of doubt and the guess must have seen the doubt.
+LOOKS_MIN = 5
 
 
 def now_ms():
@@ -41,6 +43,29 @@ class Fate(NamedTuple):
     doubted: int | None
     guessed: int | None
     again: int | None
+    looks: int  #: so many there was time for while it was doubtful, and no guess stood
+
+
+class Fair:
+    """How long it was from one epoch millisecond to another; what this machine stood still does not count."""
+
+    def __init__(self, stack):
+        self._awake, self.budgets = stack.awake, stack.budgets
+        self._since = time.time() - time.monotonic()
+
+    def ms(self, begun, ended):
+        return round(1_000 * self._awake.between(*self._here(begun, ended)))
+
+    def judged_ms(self, begun, ended):
+        """Who judges and did not hear any worker for a while listens for a whole budget first, each time."""
+        deaf = (self.budgets.suspect_ms - self.budgets.beat_ms) / 1_000
+        stills = self._awake.stills(*self._here(begun, ended))
+        listened = sum(seconds > deaf for seconds in stills) * self.budgets.guess_ms
+        return max(0, self.ms(begun, ended) - listened)
+
+    def _here(self, *moments):
+        """By the monotonic clock."""
+        return [moment / 1_000 - self._since for moment in moments]
 
 
 class Eyes(threading.Thread):
@@ -102,7 +127,8 @@ class Eyes(threading.Thread):
 class Tale:
     """The whole log of an origin, job by job: what came of whom."""
 
-    def __init__(self, broker, origin):
+    def __init__(self, broker, origin, fair):
+        self._fair = fair
         self._stories, self._hands = defaultdict(list), defaultdict(list)
         self._nodes = defaultdict(set)  # node -> the workers that started a job there
         for entry in broker.log(origin).entries():
@@ -118,7 +144,10 @@ class Tale:
         for kill in kills:
             begun = [(kill.key, kill.attempt)] if kill.key else []
             begun += [taken[1:] for taken in self._hands[kill.worker] if taken[0] <= kill.at]
-            if begun and (fate := _fate(self._stories[begun[-1][0]], *begun[-1], kill.at, doubted)):
+            if not begun:
+                continue
+            story = self._stories[begun[-1][0]]
+            if fate := _fate(story, *begun[-1], kill.at, doubted, self._fair):
                 found[begun[-1]] = fate
         return list(found.values())
 
@@ -139,7 +168,8 @@ class Tale:
                 elif entry.rule == "started" and at >= death.at:
                     if not any(one.key == death.key and death.at < one.at < at for one in deaths):
                         by_then = death.at + _again_ms(budgets)
-                        yield at - death.at - max(0, self._free(node, by_then, at, came) - by_then)
+                        free_at = max(by_then, self._free(node, by_then, at, came))
+                        yield self._fair.ms(death.at, at) - self._fair.ms(by_then, free_at)
                     break
 
     def _free(self, node, since, until, came):
@@ -162,9 +192,9 @@ class Tale:
         )
 
 
-def _fate(story, key, attempt, killed_at, doubted):
+def _fate(story, key, attempt, killed_at, doubted, fair):
     """None where the attempt had not started, or ended by its own word."""
-    running, guessed, again = False, None, None
+    running, guessed, again, looks = False, None, None, 0
     for at, entry in story:
         record = entry.record
         if record is None:
@@ -173,15 +203,17 @@ def _fate(story, key, attempt, killed_at, doubted):
             if record.attempt == attempt:
                 running = True
             elif record.attempt > attempt and again is None:
-                again = at - killed_at
-        elif entry.rule == "guess_applied" and record.attempt == attempt:
-            guessed = at - killed_at if guessed is None else guessed
+                again = fair.judged_ms(killed_at, at)
+        elif entry.rule == "guess_applied" and record.attempt == attempt and guessed is None:
+            guessed = fair.judged_ms(killed_at, at)
+            doubt_at = killed_at - fair.budgets.beat_ms + fair.budgets.suspect_ms
+            looks = fair.ms(doubt_at, at) // LOOK_MS
         elif entry.event == "finish" and running and again is None and guessed is None:
             return None
     if not running:
         return None
     seen = doubted.get((key, attempt))
-    return Fate(key, attempt, seen and seen - killed_at, guessed, again)
+    return Fate(key, attempt, seen and fair.ms(killed_at, seen), guessed, again, looks)
 
 
 def limits(budgets):

@@ -11,7 +11,7 @@ from tests.chaos.rows import ROWS
 from tests.chaos.run import Run
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", ROWS)
 def test_what_must_hold_holds(name, tmp_path):
     seed = random.randrange(10**6)
