@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.config import DEFAULT_URL, Settings, running_up
-from broker.errors import Unavailable
+from broker.errors import BrokerError, Unanswered
 from broker.store.connection import connect, redis_errors
 
 
@@ -17,11 +17,16 @@ def find_url(settings: Settings) -> str:
 
 
 def _answers(url: str) -> bool:
+    """Also by a refusal: one that loads, or whose disk is full, answers so to PING, and is the one that is meant."""
     client = connect(url)
     try:
         with redis_errors():
-            return bool(client.ping())
-    except Unavailable:
+            client.ping()
+    except Unanswered:
         return False
+    except BrokerError:
+        return True
+    else:
+        return True
     finally:
         client.close()
