@@ -38,7 +38,7 @@ def on_terminal(
             if not data:
                 break
             seen += data
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     os.close(master)
     return seen.decode().replace("\r\n", "\n")
 
@@ -120,7 +120,7 @@ class TestTerminal:
             with contextlib.suppress(OSError):  # the other end is closed
                 while os.read(master, 65536):
                     pass
-            assert watching.wait(20) == 130
+            assert watching.wait(60) == 130
         os.close(master)
         assert b"desk/echo//7" in seen
 
@@ -139,7 +139,7 @@ class TestTerminal:
             with contextlib.suppress(OSError):  # the other end is closed
                 while data := os.read(master, 65536):
                     shown += data
-            assert process.wait(20) == 1
+            assert process.wait(60) == 1
         os.close(master)
         assert len([line for line in out.splitlines() if b"desk/" in line]) == 50
         assert b"line 51" in shown

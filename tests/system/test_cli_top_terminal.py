@@ -48,7 +48,7 @@ class Terminal:
     def type(self, keys):
         os.write(self._master, keys)
 
-    def until(self, *texts, seconds=30):
+    def until(self, *texts, seconds=60):
         """Wait for what comes from here on."""
         deadline, found = time.monotonic() + seconds, b""
         while not all(text in found for text in texts):
@@ -64,7 +64,7 @@ class Terminal:
 
     def end(self):
         """Its exit code; the terminal is as it was."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while self.process.poll() is None:
             assert time.monotonic() < deadline, self.seen[-2000:]
             self._read()

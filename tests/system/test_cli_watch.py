@@ -134,12 +134,12 @@ def test_it_ends_with_its_reader_and_with_ctrl_c(watch, broker):
     lines = watch()
     lines.until(lambda line: line["id"] == "7")
     lines.process.send_signal(signal.SIGINT)
-    assert lines.process.wait(20) == 130
+    assert lines.process.wait(60) == 130
     assert lines.process.stderr.read() == b""
     lines = watch()
     lines.until(lambda line: line["id"] == "7")
     lines.process.stdout.close()  # and nothing happens that would be written
-    assert lines.process.wait(20) == 0
+    assert lines.process.wait(60) == 0
     assert lines.process.stderr.read() == b""
 
 
@@ -155,7 +155,7 @@ def test_it_goes_on_where_it_stood_when_redis_comes_back(watch, command, server,
         lines.until(lambda line: line["id"] == "8")
         assert [line["id"] for line in lines.found] == ["7", "8"]
     lines.process.send_signal(signal.SIGINT)
-    assert lines.process.wait(20) == 130
+    assert lines.process.wait(60) == 130
     assert b"Traceback" not in lines.process.stderr.read()
 
 
