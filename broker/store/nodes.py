@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, cast
 
 from broker.errors import Invalid
@@ -17,6 +18,7 @@ from broker.rules.key import ENGINE_BYTES_MAX, check_name, check_part
 from broker.rules.record import TEXT_BYTES_MAX
 from broker.rules.sweep import DEAD, DRAINED
 from broker.store.connection import redis_errors
+from broker.store.decode import read_number, read_text
 from broker.store.store import Store
 
 #: A worker or node without beats for so long is forgotten, in milliseconds (24 h).
@@ -152,7 +154,7 @@ class Nodes:
                 beaten_at=beats.get(name, 0),
                 silent_ms=max(0, now - beats.get(name, 0)),
                 flag=flags.get(name, ""),
-                pressure=_number(pressure),
+                pressure=read_number(pressure),
                 models=_names(models),
                 workers=tuple(of_node[name]),
             )
@@ -164,14 +166,17 @@ class Nodes:
         with redis_errors():
             found = self._client.zrange(key, 0, -1, withscores=True)
         pairs = cast("list[tuple[bytes, float]]", found)
-        return {name.decode(): int(beaten_at) for name, beaten_at in sorted(pairs)}
+        return {
+            read_text(name): int(beaten_at) if isfinite(beaten_at) else 0
+            for name, beaten_at in sorted(pairs)
+        }
 
     def flags(self) -> dict[str, str]:
         """The operator's word on nodes: `drained` or `dead`."""
         with redis_errors():
             found = self._client.hgetall(self._keys.nodeflags)
         flags = cast("dict[bytes, bytes]", found)
-        return {name.decode(): flag.decode() for name, flag in flags.items()}
+        return {read_text(name): read_text(flag) for name, flag in flags.items()}
 
     def set_flag(self, node: str, flag: str | None) -> None:
         """Say `drained` (nothing new), `dead` (gone for good), or None: like any other."""
@@ -215,7 +220,7 @@ class Nodes:
         """
         with redis_errors():
             found = self._client.zrangebyscore(self._keys.nodes, 0, now - SILENCE_MS_MAX)
-        silent = [name.decode() for name in cast("list[bytes]", found)]
+        silent = map(read_text, cast("list[bytes]", found))
         return [name for name in silent if name not in busy and self._drop(name)]
 
     def forget_replaced(self, silent_ms: int) -> list[str]:
@@ -235,30 +240,24 @@ class Nodes:
 
 
 def _worker(name: str, beaten_at: int, now: int, values: list[Any]) -> WorkerSeen:
-    node, engine, pid, started_at, slots, job = ((value or b"").decode() for value in values)
+    node, engine, pid, started_at, slots, job = values
     return WorkerSeen(
         name=name,
-        node=node,
-        engine=engine,
+        node=read_text(node),
+        engine=read_text(engine),
         beaten_at=beaten_at,
-        pid=_number(pid),
-        job=job,
-        slots=_number(slots) or 1,
-        started_at=_number(started_at),
+        pid=read_number(pid),
+        job=read_text(job),
+        slots=read_number(slots) or 1,
+        started_at=read_number(started_at),
         silent_ms=max(0, now - beaten_at),
     )
 
 
-# What one node wrote wrongly must not blind the readers to all others: it counts as not said.
-
-
-def _number(text: bytes | str | None) -> int:
-    return int(text) if text and text.isdigit() else 0
-
-
 def _names(text: bytes | None) -> frozenset[str]:
+    """The models that a node tells; what is no list of names counts as not said, as all nonsense of one node does."""
     try:
         found = json.loads(text or b"[]")
-    except ValueError:
+    except (ValueError, RecursionError):
         return frozenset()
     return frozenset(map(str, found)) if isinstance(found, list) else frozenset()

@@ -160,6 +160,32 @@ def test_nonsense_about_one_node_does_not_hide_the_others(store, nodes):
     assert second.name == "node-b"
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda client, keys: client.hset(keys.worker("w1"), "job", b"\xff"),
+        lambda client, keys: client.hset(keys.worker("w1"), "slots", "9" * 5_000),
+        lambda client, keys: client.hset(keys.node("node-a"), "models", "[" * 100_000),
+        lambda client, keys: client.zadd(keys.workers, {b"\xff": 1}),
+        lambda client, keys: client.zadd(keys.workers, {"w1": "inf"}),
+        lambda client, keys: client.zadd(keys.nodes, {b"\xff": 1, "node-c": "inf"}),
+        lambda client, keys: client.hset(keys.nodeflags, "node-a", b"\xff"),
+    ],
+    ids=["job", "slots", "models", "worker", "worker's beat", "node", "flag"],
+)
+def test_what_another_program_wrote_hides_no_node(store, nodes, write):
+    nodes.beat(worker("w1", "node-a"))
+    nodes.beat(worker("w2", "node-b"))
+    write(store.client, store.keys)
+
+    found = {node.name: node for node in nodes.nodes(store.clock.now())}
+    assert found.keys() >= {"node-a", "node-b"}
+    assert [seen.name for seen in found["node-b"].workers] == ["w2"]
+    assert nodes.forget(store.clock.now(), busy=()) == []
+    assert nodes.forget_replaced(REPLACED_MS) in ([], ["w1"])
+    assert nodes.remove("node-a")
+
+
 def test_a_removed_node_leaves_nothing_and_comes_back_with_a_beat(store, nodes):
     nodes.beat(worker("w1", "node-a"))
     nodes.beat(worker("w2", "node-b"))
