@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker import Broker
+from tests.system.command import PATIENCE_MS
 from tests.system.machine import Machine
 from tests.workers.fleet import until
 
@@ -25,8 +26,10 @@ def hold(ctx, payload):
 
 @pytest.fixture
 def url(redis_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The environment of all that is run here: a worker that stands still for a moment is no silent one."""
     monkeypatch.setenv("BROKER_NAMESPACE", namespace)
-    return {"REDIS_URL": redis_url, "BROKER_NAMESPACE": namespace, "BROKER_NODE": "desk"}
+    here = {"REDIS_URL": redis_url, "BROKER_NAMESPACE": namespace, "BROKER_NODE": "desk"}
+    return here | {"BROKER_BUDGETS__SUSPECT_MS": str(PATIENCE_MS)}
 
 
 @pytest.fixture
