@@ -319,6 +319,7 @@ def test_snapshots_amid_writes_and_removals_are_the_state_at_their_cursor(
     desk, redis_url, namespace, readers
 ):
     done = threading.Event()
+    turns = [0, 0]
     desk.report_many(range(300), "queued")
 
     def write(number):
@@ -331,12 +332,13 @@ def test_snapshots_amid_writes_and_removals_are_the_state_at_their_cursor(
                 mine.view.apply([report(id, seq=turn + 1, node=str(turn)) for id in ids])
                 mine.remove(turn % 400)
                 mine.report(turn % 400, created_at=2_000 + turn)
+                turns[number - 1] += 1
 
     with ThreadPoolExecutor() as pool:
         writers = [pool.submit(write, number) for number in (1, 2)]
         try:
             taken = []
-            for _ in range(40):
+            while len(taken) < 80 or sum(turns) < 100:  # whichever of them is the slower one
                 reader = readers.open()
                 snapshot = reader.snapshot()
                 held = dict(snapshot.records)
