@@ -66,6 +66,7 @@ def waits_for(
     """Begins to wait, on a thread or in an event loop; returns when the waiter sleeps."""
 
     def begin(broker: Broker, job: Job, timeout: float | None = LONG) -> Future[Record | None]:
+        until(lambda: not waits(broker))  # nobody whom another test left there
         if request.param == "blocks":
             sleeper = pool.submit(job.wait, timeout)
         else:
