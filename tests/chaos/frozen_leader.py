@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+from dataclasses import replace
 from typing import NamedTuple
 
 from broker.roles.auditor import Auditor
@@ -49,7 +50,8 @@ WRITES = {
 def make(role, store):
     """One of those who may lead it."""
     if role == "dispatcher":
-        return Dispatcher(store, budgets=BUDGETS)
+        # Whoever beats for its workers does much beside, in a process of many threads.
+        return Dispatcher(store, budgets=replace(BUDGETS, suspect_ms=60_000))
     if role == "sweeper":
         return Sweeper(store, budgets=BUDGETS)
     if role == "auditor":

@@ -112,6 +112,7 @@ class Eyes(threading.Thread):
             self._look()
 
     def _look(self):
+        begun = now_ms()  # how long a look takes is no fault of what it sees
         fleet = {seen.name: seen.silent_ms for seen in self._broker.workers()}
         for name in fleet:
             self.came.setdefault(name, now_ms())
@@ -121,7 +122,7 @@ class Eyes(threading.Thread):
                 listed = self._broker.listed(key)
                 if listed.suspect:
                     with self._lock:
-                        self.doubted[key, listed.record.attempt] = now_ms()
+                        self.doubted[key, listed.record.attempt] = begun
 
 
 class Tale:
