@@ -274,6 +274,31 @@ def test_a_page_outlives_the_removal_of_its_job(fleet):
     look(fleet, scenario)
 
 
+def test_a_page_says_why_its_job_cannot_be_read(fleet, store):
+    """The list holds it still: its log is fine."""
+
+    async def scenario(screen):
+        key = fleet.find("desk/ollama//9")
+        store.client.set(store.keys.of_job(key).job, "no hash")
+        await screen.press("enter")
+        await screen.shows("WRONGTYPE")
+
+    look(fleet, scenario)
+
+
+@pytest.mark.parametrize("what", ["nodes", "why"])
+def test_a_look_that_fails_for_no_reason_that_we_know_ends_no_other(fleet, monkeypatch, what):
+    async def scenario(screen):
+        with monkeypatch.context() as broken:
+            broken.setattr(Broker, what, lambda *_: 1 // 0)
+            await screen.press("enter")
+            await screen.shows("division")
+        await screen.shows("desk/ollama//9", "Record")
+        await screen.until(lambda: "division" not in screen.text)
+
+    look(fleet, scenario)
+
+
 def test_a_wish_is_asked_about_and_told_of(broker):
     jobs = {name: broker.submit("echo", id=name) for name in ("a", "b")}
 

@@ -19,7 +19,6 @@ from broker.cli.top.looks import CSS, HELP, KEYS
 from broker.cli.top.page import JobPage, Question, wish
 from broker.cli.top.panels import overview_lines, summary
 from broker.cli.top.panes import Line, Pane, Table, line
-from broker.errors import BrokerError
 from broker.jobs.outcome import Listed
 from broker.rules.key import Key
 from broker.rules.state import RUNNING
@@ -286,5 +285,5 @@ class Top(App[None]):
         keys = "y yes  f at once, by force  n no" if can_force else "y yes  n no"
         self.push_screen(Question(told, keys=keys, can_force=can_force), answered)
 
-    def _tell(self, told: tuple[str, str] | None, trouble: BrokerError | None) -> None:
+    def _tell(self, told: tuple[str, str] | None, trouble: Exception | None) -> None:
         self.say(*(told or (str(trouble), "bad")))

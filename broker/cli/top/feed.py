@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PULSE_SECONDS = 1.0
 
 #: What became of an errand: what it gave, or why it could not be run.
-Answer = Callable[[Any, BrokerError | None], None]
+Answer = Callable[[Any, Exception | None], None]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Feed:
         #: The newest look; None before the first one.
         self.pulse: Pulse | None = None
         #: Why the last look failed, if it did.
-        self._pulse_trouble: BrokerError | None = None
+        self._pulse_trouble: Exception | None = None
         self._news_trouble: BrokerError | None = None
         self._troubled_at = 0.0
         self._readers = broker.readers()
@@ -123,7 +123,7 @@ class Feed:
             found, trouble = None, None
             try:
                 found = errand()
-            except BrokerError as met:
+            except Exception as met:  # noqa: BLE001 - whatever it met, the next one is run
                 trouble = met
             self._done.put(lambda a=answer, f=found, t=trouble: a(f, t))  # type: ignore[misc]
 
@@ -135,7 +135,7 @@ class Feed:
                 if self._readers.is_listed:
                     self.pulse = self._look(doubts)
                 self._pulse_trouble = None
-            except BrokerError as trouble:
+            except Exception as trouble:  # noqa: BLE001 - what stands still must say so, and look again
                 self._pulse_trouble = trouble
             took = time.monotonic() - begun
             # Before the first list there is nothing to count.

@@ -15,7 +15,7 @@ from broker.cli.output import field_lines
 from broker.cli.said import named, said
 from broker.cli.top.panes import Line, Pane, line
 from broker.cli.why import why_lines
-from broker.errors import BrokerError, NotFound
+from broker.errors import NotFound, Unavailable
 from broker.rules.key import Key
 from broker.text import block
 
@@ -68,7 +68,7 @@ class JobPage(Screen[None]):
             broker, key = self._top.feed.broker, self.key
             self._top.feed.ask(lambda: _gather(broker, key, after), self._answer)
 
-    def _answer(self, found: Any, trouble: BrokerError | None) -> None:
+    def _answer(self, found: Any, trouble: Exception | None) -> None:
         self._is_reading = False
         if not self.is_attached:
             return
@@ -76,7 +76,7 @@ class JobPage(Screen[None]):
             shown, why, chunks = found
             self._chunks.extend(chunks)
             self._lines = [*_told(shown, why), *_output(self._chunks)]
-        elif isinstance(trouble, NotFound):
+        elif not isinstance(trouble, Unavailable):  # of that the line below tells
             self._lines = [line(trouble, "bad")]
         pane = self.query_one("#page", Pane)
         at_end = pane.is_vertical_scroll_end and pane.max_scroll_y > 0
