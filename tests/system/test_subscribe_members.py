@@ -128,6 +128,7 @@ def test_a_killed_member_is_followed_within_two_budgets(broker, started):
     process = started("g")
     desk.report_many(range(10))
     until(lambda: len(process.lines) == 10)
+    until(lambda: sub(broker, "g")["acked"] == log_revs(broker)[-1])
     ledger = Ledger()
     with broker.subscribe("g", ledger) as standby:
         until(lambda: standby._member._leases.look_at)
