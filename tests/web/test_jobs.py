@@ -108,6 +108,12 @@ def test_a_wrong_submission_is_told_by_its_field(http: httpx.Client) -> None:
         assert answer.json()["field"] == field
 
 
+def test_a_bound_is_told_in_all_its_digits(http: httpx.Client) -> None:
+    for field, bound in (("delay", "at most 31536000"), ("priority", "at most 100")):
+        answer = http.post("/v1/jobs", json={"engine": "echo", field: 10**9})
+        assert answer.json()["detail"] == f"{field}: must be {bound}, not 1000000000"
+
+
 UNKEEPABLE = [
     b"{",
     b"\xff",
