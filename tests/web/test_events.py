@@ -42,6 +42,7 @@ from broker import Broker, Invalid
 from broker import settings as settings_of
 from broker.rules.ingress import read
 from broker.rules.wire import parse_line
+from broker.store import connection
 from broker.store.store import Store
 from broker.web.server import serving
 from tests.rules.test_ingress import anything, nearly
@@ -409,28 +410,42 @@ def _order(rev: str) -> tuple[int, int]:
 # --- anything -------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer of Redis is waited for, however late: one that is given up and asked for again may be a duplicate."""
+    monkeypatch.setattr(connection, "ANSWER_SECONDS_MAX", 60.0)
+
+
+@pytest.fixture
+def lines(redis_url: str, namespace: str) -> Iterator[Broker]:
+    """Who reads events from a file, on a namespace of its own. One for all examples: who begins does not ask twice."""
+    store = Store.from_url(redis_url, f"{namespace}-line")
+    with Broker(store, settings_of(namespace=f"{namespace}-line", node="desk")) as made:
+        yield made
+
+
+@pytest.mark.usefixtures("unhurried")
 @settings(
     max_examples=300,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(body=anything | nearly | st.lists(nearly, max_size=3))
 def test_whatever_is_posted_is_answered_and_taken_as_broker_report_takes_it(
-    http: httpx.Client, redis_url: str, namespace: str, body: Any
+    http: httpx.Client, lines: Broker, body: Any
 ) -> None:
-    """The same events in the same order, on a namespace of its own."""
+    """The same events in the same order."""
     told = post(http, body)
     assert told.status_code in {200, 400}, told.text
     said = told.json()
     if told.status_code == 400:
         assert said["rule"] in {"malformed", "invalid"}
         return
-    with Broker.from_url(redis_url, namespace=f"{namespace}-line", node="desk") as lines:
-        pairs = zip(body, said, strict=True) if isinstance(body, list) else [(body, said)]
-        for event, answer in pairs:
-            try:
-                line = parse_line(json.dumps(event))
-            except Invalid:  # a line has to name its origin
-                [line], _ = read(json.dumps(event), "desk")
-                assert answer["key"].startswith("desk/")
-            [outcome] = lines.report_many([line])
-            assert outcome.to_json() | {"rev": ""} == answer | {"rev": ""}
+    pairs = zip(body, said, strict=True) if isinstance(body, list) else [(body, said)]
+    for event, answer in pairs:
+        try:
+            line = parse_line(json.dumps(event))
+        except Invalid:  # a line has to name its origin
+            [line], _ = read(json.dumps(event), "desk")
+            assert answer["key"].startswith("desk/")
+        [outcome] = lines.report_many([line])
+        assert outcome.to_json() | {"rev": ""} == answer | {"rev": ""}
