@@ -39,6 +39,20 @@ def events_of(lines: Iterator[str]) -> Iterator[Event]:
         found = {}
 
 
+def listed(url: str, query: Mapping[str, Any] | None = None) -> httpx.Response:
+    """The list, and where a stream goes on from there: a server that has just begun does not know that yet."""
+    asked = {"limit": 100_000, **(query or {})}
+    found: list[httpx.Response] = []
+
+    def stands() -> bool:
+        found.append(httpx.get(f"{url}/v1/jobs", params=asked, trust_env=False, timeout=60))
+        assert found[-1].status_code == 200
+        return "last-event-id" in found[-1].headers
+
+    until(stands)
+    return found[-1]
+
+
 class Stream:
     """One connection, read by a thread: what came so far."""
 
@@ -124,13 +138,7 @@ class Follower:
 
     def list(self) -> str:
         """List anew; where the stream goes on from there."""
-        answer = httpx.get(
-            f"{self._url}/v1/jobs",
-            params={"limit": 100_000, **self._query},
-            trust_env=False,
-            timeout=60,
-        )
-        assert answer.status_code == 200
+        answer = listed(self._url, self._query)
         self.held = {job["key"]: job for job in answer.json()}
         self._gone = {}
         self.lists += 1

@@ -25,7 +25,7 @@ from broker.web.pulse import Listener, Pulse
 from broker.web.server import serving
 from tests.system.command import guessed, held, placed, until
 from tests.web.churn import Churn
-from tests.web.follower import Follower, Stream
+from tests.web.follower import Follower, Stream, listed
 from tests.web.test_jobs import rule_of
 
 
@@ -80,9 +80,9 @@ def test_a_wrong_question_is_refused(http: httpx.Client, query: str) -> None:
 
 def test_nothing_is_missed_between_the_list_and_the_stream(url: str, broker: Broker) -> None:
     broker.submit("echo", 0)
-    listed = httpx.get(f"{url}/v1/jobs", trust_env=False, timeout=60)
+    position = listed(url).headers["last-event-id"]
     between = [str(job.key) for job in broker.submit_many("echo", range(5))]
-    with Stream(url, after=listed.headers["last-event-id"]) as following:
+    with Stream(url, after=position) as following:
         until(lambda: set(between) <= set(following.jobs()))
         assert following.of("gone") == []
 
@@ -170,15 +170,7 @@ def test_cut_connections_lose_nothing_and_bring_nothing_back(
                 follower.come_back()
             stop.set()
             writer.join()
-            truth = {
-                job["key"]: job["rev"]
-                for job in httpx.get(
-                    f"{url}/v1/jobs",
-                    params={"limit": 1000, **query},
-                    trust_env=False,
-                    timeout=60,
-                ).json()
-            }
+            truth = {job["key"]: job["rev"] for job in listed(url, query).json()}
             assert truth
             until(lambda: follower.revs() == truth)
             assert follower.lists == 1
