@@ -34,7 +34,7 @@ class ServeProcess:
         argv = [sys.executable, "-m", "broker.cli", "serve", "--allow-volatile"]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(argv, env=self._env, stdout=log, stderr=log)
-        until(self._is_up)
+        until(self._is_up, 180)
 
     def kill(self) -> None:
         """As a power cut does: no goodbye."""

@@ -69,6 +69,24 @@ class TestCancel:
         dashboard.until_state(queued, "completed")
 
 
+#: Three seconds go by at once when a wish is answered, and half a second more before a change is taken in.
+_STANDS_STILL = """() => {
+    const [ask, frame, wait, now] = [window.fetch, window.requestAnimationFrame, window.setTimeout, Date.now];
+    let [leap, answered] = [0, false];
+    Date.now = () => now() + leap;
+    window.requestAnimationFrame = (paint) => wait(() => frame(paint), 500);
+    window.setTimeout = (told, ms) => {
+        if (answered && ms < 1_000) leap = 3_000;  // whoever waits a little
+        return wait(told, ms);
+    };
+    window.fetch = async (path, options) => {
+        const answer = await ask(path, options);
+        answered ||= options?.method === "POST";
+        return answer;
+    };
+}"""
+
+
 class TestMany:
     def test_are_cancelled_together_with_their_count_told_before(self, dashboard, broker):
         keys = [broker.submit("echo", id=str(n)).key for n in range(4)]
@@ -104,6 +122,14 @@ class TestMany:
         dashboard.confirm()
         told = dashboard.toast("2 cancelled")
         expect(told).to_contain_text("1 asked to stop")
+
+    def test_are_told_by_what_became_of_them_also_by_a_page_that_stood_still(
+        self, dashboard, broker
+    ):
+        self.cancel(dashboard, broker)
+        dashboard.page.evaluate(_STANDS_STILL)
+        dashboard.confirm()
+        dashboard.toast("2 cancelled").wait_for()
 
     def test_are_told_no_more_of_than_the_answers_say_where_no_change_was_heard(
         self, dashboard, broker

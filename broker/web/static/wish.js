@@ -9,8 +9,8 @@ import { countStates } from "./query.js";
 
 const CHUNK = 500;
 const SHOWN = 5;
-const CAUGHT_UP_MS = 2_000; // so long the stream may take to tell what the answers came to
 const LOOK_MS = 50;
+const LOOKS_MAX = 100; // so often it is looked whether the stream has told what the answers came to
 
 /** What a rule means to who asked: the command line's words. */
 const SAID = {
@@ -140,8 +140,8 @@ function told({ key, rule, rev }, model) {
 
 /** Wait for the stream to tell what these came to, but not for long. */
 async function caughtUp(outcomes, model) {
-  const until = Date.now() + CAUGHT_UP_MS;
-  while (Date.now() < until && !outcomes.every((outcome) => told(outcome, model))) await new Promise((go) => setTimeout(go, LOOK_MS));
+  // Looks are counted, and no time: a page that stood still is yet to hear what was told meanwhile.
+  for (let looks = 0; looks < LOOKS_MAX && !outcomes.every((outcome) => told(outcome, model)); looks++) await new Promise((go) => setTimeout(go, LOOK_MS));
 }
 
 /** What became of one, as far as that is known. */
