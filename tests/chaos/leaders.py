@@ -12,6 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from broker.roles.lead import Deposed
 from broker.rules.event import Intent, Place, Report, Start, Submit
 from broker.rules.key import Key
 from broker.store.lease import LED_ROLES
@@ -128,12 +129,21 @@ class Duel:
     # --- the heir
 
     def take_office(self):
-        """As its next step begins, and no further."""
-        self.wait(self.heir._lead.hold)
-        if self.write.role == "dispatcher":
-            self.heir._begin_term(self.heir._office or self.heir._open_office())
-        else:
-            self.heir._begin_term()
+        """As its next step begins, and no further; again where its lease ran out over that."""
+
+        def taken():
+            self.wait(self.heir._lead.hold)
+            try:
+                if self.write.role == "dispatcher":
+                    self.heir._begin_term(self.heir._office or self.heir._open_office())
+                else:
+                    self.heir._begin_term()
+            except Deposed:
+                self.heir._lead.lose()
+                return False
+            return True
+
+        self.wait(taken)
 
     def end(self, jobs):
         """Leave nothing to do, and give the lead back."""
