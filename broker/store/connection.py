@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Iterator
@@ -148,18 +149,19 @@ def run_id(client: redis.Redis) -> str:
 class Clock:
     """Redis's time, epoch ms: read once in a while, carried on by the local monotonic clock in between.
 
-    A step of the local wall clock therefore changes nothing.
+    A step of the local wall clock therefore changes nothing. It is never ahead of Redis's, however long an answer took,
+    and goes back only where that one did: what a process does later is never older.
     """
 
     #: How long one reading is carried on, in seconds.
     READING_SECONDS_MAX = 5.0
-    #: One that took longer may be off by half of that: it is made anew the next time.
+    #: One that took longer may lag by as much: it is made anew the next time.
     PROMPT_SECONDS_MAX = 0.5
 
     def __init__(self, client: redis.Redis) -> None:
         self._client = client
         self._read_at = -self.READING_SECONDS_MAX
-        self._ahead_ms = 0.0  # of Redis's clock before the monotonic one
+        self._ahead_ms = -math.inf  # of Redis's clock before the monotonic one, at least
 
     def now(self) -> int:
         """Redis's time in epoch milliseconds."""
@@ -168,7 +170,10 @@ class Clock:
             with redis_errors():
                 seconds, micros = self._client.time()
             arrived = time.monotonic()
-            self._ahead_ms = seconds * 1000 + micros / 1000 - (here + arrived) * 500
+            # Redis read it somewhere in between. What was known before stands where that does not contradict it.
+            told = seconds * 1000 + micros / 1000
+            least, most = told - arrived * 1000, told - here * 1000
+            self._ahead_ms = min(max(self._ahead_ms, least), most)
             prompt = arrived - here <= self.PROMPT_SECONDS_MAX
             self._read_at = arrived if prompt else -self.READING_SECONDS_MAX
             here = arrived
