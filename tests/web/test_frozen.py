@@ -12,6 +12,7 @@ import pytest
 from broker import Broker
 from broker import settings as settings_of
 from broker.aio.calls import THREADS
+from broker.store import connection
 from broker.store.server import PrivateRedis
 from broker.store.store import Store
 from broker.web import server as web_server
@@ -42,8 +43,9 @@ def test_what_finds_no_thread_is_refused_in_time_and_never_done(
     namespace: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # Well below the 10 s after which a call that has begun gives up, and its thread takes the next one.
+    # Far below the time after which a call that has begun gives up, and its thread takes the next one.
     monkeypatch.setattr(web_server, "TURN_SECONDS_MAX", 0.5)
+    monkeypatch.setattr(connection, "ANSWER_SECONDS_MAX", 60.0)
     redis = f"redis://127.0.0.1:{server.port}"
     url = serve(redis=redis)
     until(lambda: ask(url, "/readyz").status == 200)
