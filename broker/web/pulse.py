@@ -52,6 +52,8 @@ class Listener:
         self._told: dict[str, int] = {}
         self.kinds = (DOUBT, *STATE) if wants_state else (DOUBT,)
         self.bell = bell
+        #: Whether the client knows that the readers are in trouble.
+        self.is_troubled = False
 
     @property
     def wants_state(self) -> bool:
@@ -85,7 +87,6 @@ class Pulse:
         self._listeners: set[Listener] = set()
         self._task: asyncio.Task[None] | None = None
         self._number = 0
-        self._was_troubled = False
         self._groups_at = -GROUPS_SECONDS
         self._warned_at = -WARN_SECONDS
         #: By kind: a number that only grows, and the JSON.
@@ -129,11 +130,9 @@ class Pulse:
             await asyncio.sleep(max(PULSE_SECONDS / 10, began + PULSE_SECONDS - time.monotonic()))
 
     def _tell_trouble(self) -> None:
-        """Wake the streams when the readers' trouble begins or ends: no change tells them."""
+        """Wake the streams whose clients are to know that the readers' trouble began or ended: no change tells them."""
         is_troubled = self._readers.trouble is not None
-        if is_troubled is not self._was_troubled:
-            self._was_troubled = is_troubled
-            self._ring(lambda _: True)
+        self._ring(lambda listener: listener.is_troubled is not is_troubled)
 
     def _ring(self, whom: Callable[[Listener], bool]) -> None:
         for listener in filter(whom, self._listeners):

@@ -108,7 +108,6 @@ async def events(
     reader, why = _open(readers, wanted, bell, after)
     listener = pulse.join(news.set, wants_state=wants_state)
     position = reader.position.encode()
-    is_troubled = False
     told_at = loop.time()
     try:
         yield b"retry: %d\n" % RETRY_MS + _event("ready", b"{}", position)
@@ -131,8 +130,8 @@ async def events(
                 told_at = loop.time()
             for kind, text in listener.take():
                 yield _event(kind, text)
-            if is_troubled is not ((trouble := readers.trouble) is not None):
-                is_troubled = not is_troubled
+            if listener.is_troubled is not ((trouble := readers.trouble) is not None):
+                listener.is_troubled = not listener.is_troubled
                 yield _event("trouble", dump({"why": None if trouble is None else str(trouble)}))
             if not await _came(news, told_at + HEARTBEAT_SECONDS):
                 # Whoever asks for little must not fall out of what is kept for those who come back.

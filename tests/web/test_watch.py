@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
 import time
@@ -322,6 +323,25 @@ def test_a_stream_tells_when_redis_goes_away_and_when_it_is_back(
             server.start()
             for told in (following, other):
                 assert told.wait("trouble", 2 * away)[-1] == {"why": None}
+
+
+def test_a_trouble_that_the_pulse_never_saw_is_said_to_be_over_all_the_same(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    met: list[Damaged | None] = [Damaged("a log of a wrong type")]
+    is_looking = threading.Event()
+
+    async def look(self: Pulse, now: float) -> None:
+        await asyncio.to_thread(is_looking.wait, 60)
+
+    monkeypatch.setattr(stream, "HEARTBEAT_SECONDS", 600)
+    monkeypatch.setattr(Pulse, "_look", look)
+    monkeypatch.setattr(Readers, "trouble", property(lambda _: met[-1]))
+    with Stream(url) as following:
+        following.wait("trouble")
+        met.append(None)
+        is_looking.set()
+        assert following.wait("trouble", 2)[-1] == {"why": None}
 
 
 def test_a_stream_opens_on_a_log_that_cannot_be_read_and_tells_so(
