@@ -129,15 +129,16 @@ def test_a_reader_of_two_seconds_an_event_delays_nobody_and_is_told_all(broker, 
             with ExitStack() as slow_one:
                 if phase == "disturbed":
                     others_done.clear()
-                    slow_one.callback(others_done.set)
                     before = len(slow_told)
-                    slow_one.enter_context(broker.subscribe("slow", slow, on_gone=gone.append))
+                    subscription = broker.subscribe("slow", slow, on_gone=gone.append)
+                    slow_one.enter_context(subscription)
+                    slow_one.callback(others_done.set)  # but it begins no other event by then
+                    slow_one.callback(subscription.close)
                     until(lambda before=before: len(slow_told) > before)  # it is in its two seconds
                 for number in range(EVENTS // ROUNDS):  # one by one: the readers can keep up
                     now.sent[f"{turn}-{number}"] = time.monotonic()
                     broker.view.apply([report(f"{turn}-{number}")])
                 until(lambda now=now: len(now.told) == READERS * EVENTS // ROUNDS, SECONDS_MAX)
-                others_done.set()
             rounds[phase].append(now.mean)
     # Each beside its neighbour: whatever else this machine does meets both alike.
     ratios = [after / before for before, after in zip(*rounds.values(), strict=True)]
