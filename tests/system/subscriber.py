@@ -51,7 +51,7 @@ class Ledger:
     def __call__(self, delivery):
         self.told.append(delivery)
         if delivery.id in self.blocks:
-            assert self.go.wait(60)
+            assert self.go.wait(600)
         if delivery.id in self.fails:
             raise ValueError(f"not {delivery.id}")
 
