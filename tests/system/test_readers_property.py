@@ -247,6 +247,6 @@ def test_one_that_is_shared_by_threads_is_rung_outside_of_the_lock():
         target=shared.tell, args=([(KEYS[0], ("running", "n1", False))],), daemon=True
     )
     telling.start()
-    telling.join(10)
+    telling.join(60)
     assert not telling.is_alive()
     assert [change.key for [change] in told] == [KEYS[0]]

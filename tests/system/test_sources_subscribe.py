@@ -279,7 +279,7 @@ def test_W4_a_subscriber_closed_during_a_burst_ends_once_and_its_successor_goes_
         subscription.close()
         closed_at = len(first.told)
         subscription.close()
-        assert subscription.join(30)
+        assert subscription.join(60)
         ended_at = len(first.told)
         assert ended_at <= closed_at + 1  # the one in hand
         done.set()
