@@ -176,7 +176,8 @@ class Catalog:
             raise Refused("not_terminal", f"{key} has not ended: it is {record.state}")
         result = self.view.result(key)
         if record.state != COMPLETED:
-            whole = result.get("error") if isinstance(result, dict) else None
+            # Of a reported job its text is kept as it is, of one of ours what its worker says of it.
+            whole = result.get("error") if isinstance(result, dict) else result
             raise JobFailed(
                 f"{key} {record.state}: {whole or record.error or record.reason or 'no reason was told'}"
             )

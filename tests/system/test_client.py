@@ -17,7 +17,7 @@ from broker import (
     WorkerInfo,
 )
 from tests.system.command import held as holder
-from tests.system.command import patient
+from tests.system.command import patient, reported
 
 
 class TestSubmitting:
@@ -161,6 +161,11 @@ class TestEnding:
         assert len(job.record().error) == 64
         with pytest.raises(JobFailed, match="e" * 200):
             job.result(timeout=1)
+
+    def test_a_reported_job_that_failed_tells_its_whole_error_too(self, broker: Broker) -> None:
+        broker.report(reported("7", "failed", error="e" * 200))
+        with pytest.raises(JobFailed, match="failed: " + "e" * 200):
+            broker.result("desk/ollama//7")
 
     def test_waiting_ends_when_the_job_does(self, broker: Broker) -> None:
         job = broker.submit("echo", 1)
