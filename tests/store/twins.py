@@ -100,7 +100,13 @@ class RedisTwin:
         self._ids: list[str] = []
 
     def apply(self, events: list[Event]) -> list[Answer]:
-        answers = self.view.apply([self._with_real_rev(event) for event in events])
+        return self.in_ordinals(self.tell(events))
+
+    def tell(self, events: list[Event]) -> list[Answer]:
+        """As `apply`, in one round trip: the revs of the answers are still the server's own."""
+        return self.view.apply([self._with_real_rev(event) for event in events])
+
+    def in_ordinals(self, answers: list[Answer]) -> list[Answer]:
         self._read_ids()
         return [answer._replace(rev=self.ordinal(answer.rev)) for answer in answers]
 
@@ -117,7 +123,12 @@ class RedisTwin:
 
     def _with_real_rev(self, event):
         rev = getattr(event, "rev", "")
-        return replace(event, rev=self._ids[int(rev.split("-")[0]) - 1]) if rev else event
+        if not rev:
+            return event
+        at = int(rev.split("-")[0]) - 1
+        if at >= len(self._ids):
+            self._read_ids()
+        return replace(event, rev=self._ids[at])
 
     def _with_ordinals(self, record):
         revs = {name: self.ordinal(getattr(record, name)) for name in ("rev", "submit_rev")}
