@@ -64,6 +64,8 @@ def _is_stopped(run, stack):
     # Asked at the first beat, killed after the grace where it does not listen: long before it ends by itself.
     until(lambda: not set(children(worker.pid)) & set(horses), LONG_SECONDS / 4)
     assert not [one for one in stack.broker.why(key).refusals if one.event == "finish"]
+    # The second attempt has begun elsewhere: one that only waits would be given up with the cancel.
+    until(lambda: stack.effects.begun(str(key))[str(key), 2])
     assert stack.broker.cancel(key).applied
     record = stack.ended([key])[key]
     assert (record.state, record.attempt) == ("cancelled", 2), record
