@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from broker import settings as settings_of
 from broker.errors import Misconfigured
 from broker.store.server import PrivateRedis
 from broker.store.store import Store
+from tests.ports import free_port
 
 settings.register_profile("default", max_examples=200, deadline=None, print_blob=True)
 settings.register_profile(
@@ -67,10 +67,8 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRe
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[PrivateRedis]:
     """A server that loses nothing, on a port: unlike its socket, that stays the same after a restart."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
     options = {"appendfsync": "always"}
-    with PrivateRedis(tmp_path / "redis", port=port, options=options) as made:
+    with PrivateRedis(tmp_path / "redis", port=free_port(), options=options) as made:
         yield made
 
 

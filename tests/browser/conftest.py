@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,6 +20,7 @@ from broker.store.store import Store
 from broker.web.server import serving
 from tests.browser.dashboard import Dashboard
 from tests.browser.process import ServeProcess
+from tests.ports import free_port
 
 #: Nothing of the browser's own goes over the network: what a test sees requested, the page wanted.
 FLAGS = (
@@ -89,13 +89,9 @@ def url(serve: Callable[..., str]) -> str:
 @pytest.fixture
 def serve_process(redis_url: str, namespace: str, tmp_path: Path) -> Iterator[ServeProcess]:
     """A real `broker serve`, which a test may kill and start again at the same address."""
-    # Kept by one that is bound and does not listen: else anybody may be given the port while the server is away.
-    with socket.socket() as keeper:
-        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        keeper.bind(("127.0.0.1", 0))
-        process = ServeProcess(redis_url, namespace, keeper.getsockname()[1], tmp_path)
-        yield process
-        process.kill()
+    process = ServeProcess(redis_url, namespace, free_port(), tmp_path)
+    yield process
+    process.kill()
 
 
 @pytest.fixture

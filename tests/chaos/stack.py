@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from broker.store.server import PrivateRedis
 from broker.store.store import Store
 from tests.chaos.awake import Awake
 from tests.chaos.effects import Effects
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 COMMANDS, ENGINES = "broker.cli", "tests.chaos.engines"
@@ -65,12 +65,6 @@ def kill(pid, number=signal.SIGKILL):
     """Send a signal to a process that may be gone."""
     with suppress(ProcessLookupError):
         os.kill(pid, number)
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 class Stack:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import socket
 import threading
 from collections import Counter
 from functools import partial
@@ -16,6 +15,7 @@ from broker.rules.event import Finish, Place, Remove, Report, Start, Submit
 from broker.store.server import PrivateRedis
 from broker.store.store import Store
 from broker.store.view import View
+from tests.ports import free_port
 from tests.store.cutting_proxy import CuttingProxy
 from tests.store.readers import until
 from tests.store.story import CREATED
@@ -158,11 +158,6 @@ def replicated(tmp_path_factory):
         PrivateRedis(folder("replica"), options=FORGETFUL) as second,
     ):
         yield first, second
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
 
 
 def test_a_read_only_replica_takes_nothing(replicated, namespace):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-
 import pytest
 import redis
 
@@ -12,6 +10,7 @@ from broker.store.group import Seen
 from broker.store.parked import ask_replay, parked
 from broker.store.server import PrivateRedis
 from broker.store.store import Store
+from tests.ports import free_port
 from tests.store.cutting_proxy import CuttingProxy
 from tests.store.members import GROUP, Owner, everything, group
 from tests.store.readers import ORIGIN, Desk, until
@@ -133,11 +132,6 @@ def test_a_look_at_a_full_redis_sees_and_leaves_no_stamp(desk):
 
 
 # --- read-only -----------------------------------------------------------------------------------------
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ import os
 import shlex
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import redis
 from broker.errors import Misconfigured, Unavailable
 from broker.store import server as server_module
 from broker.store.server import PrivateRedis, find_server
+from tests.ports import free_port
 from tests.store.readers import until
 
 FORGETFUL = {"appendonly": "no"}
@@ -35,13 +35,6 @@ def fake_server(folder, name, version):
     program.write_text(f'#!/bin/sh\necho "Redis server v={version} sha=0:0 bits=64"\n')
     program.chmod(0o755)
     return program
-
-
-@pytest.fixture
-def free_tcp_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def test_it_answers_on_a_private_socket_alone(tmp_path):
@@ -88,11 +81,12 @@ def test_options_override_ours(tmp_path):
     assert not (tmp_path / "appendonlydir").exists()
 
 
-def test_a_port_is_opened_on_request_on_loopback(tmp_path, free_tcp_port):
-    with PrivateRedis(tmp_path, free_tcp_port, FORGETFUL):
-        with redis.Redis(port=free_tcp_port) as client:
+def test_a_port_is_opened_on_request_on_loopback(tmp_path):
+    port = free_port()
+    with PrivateRedis(tmp_path, port, FORGETFUL):
+        with redis.Redis(port=port) as client:
             assert client.config_get("bind") == {"bind": "127.0.0.1"}
-        other = PrivateRedis(tmp_path / "other", free_tcp_port, FORGETFUL)
+        other = PrivateRedis(tmp_path / "other", port, FORGETFUL)
         with pytest.raises(Unavailable, match="ended at once"):
             other.start()
 

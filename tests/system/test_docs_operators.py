@@ -17,7 +17,8 @@ from broker import Broker
 from broker.cli import main
 from broker.fleet.checkup import examine
 from broker.store.server import PrivateRedis
-from tests.system.machine import Machine, free_port
+from tests.ports import free_port
+from tests.system.machine import Machine
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operators.md").read_text()
 PROGRAMS = ("redis-cli", "redis-server", "redis-check-aof")

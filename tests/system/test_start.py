@@ -19,7 +19,8 @@ from broker.fleet.checkup import check_start
 from broker.store.health import way_to
 from broker.store.server import PrivateRedis, find_server
 from broker.store.store import Store
-from tests.system.machine import ROOT, Machine, free_port
+from tests.ports import free_port
+from tests.system.machine import ROOT, Machine
 from tests.system.test_cli_fleet import HEALTHY
 from tests.workers.fleet import until
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from contextlib import suppress
 
@@ -15,6 +14,7 @@ from broker.store.parked import parked
 from broker.store.server import PrivateRedis
 from broker.store.store import Store
 from broker.subscriptions.member import Member
+from tests.ports import free_port
 from tests.store.readers import until
 from tests.system.subscriber import Ledger, broker_with, desk_of, log_revs, sub, subscribed
 
@@ -22,10 +22,8 @@ from tests.system.subscriber import Ledger, broker_with, desk_of, log_revs, sub,
 @pytest.fixture
 def server(tmp_path):
     """A server of its own, that loses nothing when it is killed, on a port that stays the same."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
     options = {"appendfsync": "always"}
-    with PrivateRedis(tmp_path / "redis", port=port, options=options) as made:
+    with PrivateRedis(tmp_path / "redis", port=free_port(), options=options) as made:
         yield made
 
 

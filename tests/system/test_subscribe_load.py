@@ -16,7 +16,6 @@ from tests.system.subscriber import Ledger, log_revs
 from tests.workers.fleet import until
 
 #: Some of these take half a minute, and ten times as long on a busy machine: none of that is a hang.
-pytestmark = pytest.mark.timeout(600)
 
 THREADS = 16
 #: Events a call, so that threads interleave often.

@@ -26,7 +26,6 @@ from tests.system.subscriber import (
 )
 
 #: Some of these take half a minute, and ten times as long on a busy machine: none of that is a hang.
-pytestmark = pytest.mark.timeout(600)
 
 #: Short enough not to wait for long.
 LEASE_MS = 1_500

@@ -18,7 +18,6 @@ from tests.system.command import Command, until
 from tests.system.peers import Peer
 
 #: Some of these take half a minute, and ten times as long on a busy machine: none of that is a hang.
-pytestmark = pytest.mark.timeout(600)
 
 NODES = ("alpha", "beta", "gamma")
 #: How long processes may take that begin all at once: it catches a hang, and no slow machine.

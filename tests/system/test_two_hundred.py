@@ -9,8 +9,9 @@ import pytest
 from broker import Broker, Key
 from broker.rules.record import PROJECTION
 from broker.store.server import PrivateRedis
+from tests.ports import free_port
 from tests.system.ledger import VARIABLE
-from tests.system.machine import Machine, free_port
+from tests.system.machine import Machine
 from tests.workers.fleet import until
 
 JOBS = 200
@@ -67,7 +68,6 @@ def most_carried(entries):
     return most
 
 
-@pytest.mark.timeout(600)  # a process for each of them: 20 s on a machine of its own
 def test_two_hundred_jobs_then_a_restart(machine, redis):
     url = f"redis://127.0.0.1:{redis.port}"
     notes = machine.home / "ledger"

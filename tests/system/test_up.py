@@ -15,7 +15,8 @@ from broker import Broker
 from broker.cli.up import _print_where
 from broker.config import data_dir, running_up
 from broker.store.server import PrivateRedis
-from tests.system.machine import Machine, command_of, family, free_port
+from tests.ports import free_port
+from tests.system.machine import Machine, command_of, family
 from tests.workers.fleet import alive, until
 
 

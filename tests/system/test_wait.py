@@ -17,12 +17,11 @@ from broker.rules.event import Prune, Remove
 from broker.store.server import PrivateRedis
 from broker.waiting import wait
 from broker.waiting import waits as waits_module
+from tests.ports import free_port
 from tests.system.command import guessed, held, reported, until, waits
 from tests.system.looping import Loop
-from tests.system.machine import free_port
 
 #: Some of these start Redis and a process, which takes a while on a busy machine: none of that is a hang.
-pytestmark = pytest.mark.timeout(600)
 
 #: Longer than any of this takes: who needs it hangs.
 LONG = 100.0

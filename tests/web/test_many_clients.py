@@ -15,8 +15,8 @@ import pytest
 
 from broker import Broker
 from broker.web import protocol
+from tests.ports import free_port
 from tests.system.command import ROOT, reported, until
-from tests.system.machine import free_port
 from tests.web.crowd import Crowd, Stuck, served_at
 from tests.web.follower import Stream
 
@@ -99,7 +99,6 @@ def p99(found: list[float]) -> float:
     return statistics.quantiles(found, n=100)[98]
 
 
-@pytest.mark.timeout(600)
 def test_one_that_does_not_read_delays_nobody_and_swells_nothing(
     served: tuple[str, int], broker: Broker
 ) -> None:

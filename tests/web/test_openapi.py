@@ -28,7 +28,6 @@ CHECKS = (
 )  # fmt: skip
 
 #: Thousands of questions: half a minute on a machine of its own.
-pytestmark = pytest.mark.timeout(600)
 
 #: A stream never ends by itself: it is asked below.
 STREAM = "/v1/watch"

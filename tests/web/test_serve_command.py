@@ -19,7 +19,8 @@ import redis
 from broker import Misconfigured
 from broker import settings as settings_of
 from broker.store.server import PrivateRedis
-from tests.system.machine import ROOT, Machine, free_port
+from tests.ports import free_port
+from tests.system.machine import ROOT, Machine
 from tests.web.asking import BEARER, JSON, TOKEN, ask, connected, heard, post
 from tests.workers.fleet import until
 
