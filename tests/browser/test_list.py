@@ -164,7 +164,7 @@ class TestWhatHasNotArrived:
             report(broker, f"more-{n}", "queued" if n % 2 else "failed")
         fetching.row("desk/ollama//more-19").wait_for()
         # Not a time, but frames: a slow machine paints few of them, and all jobs may come in one.
-        fetching.page.wait_for_function("window.counted.length > 5")
+        fetching.page.wait_for_function("() => window.counted.length > 5")
         frames = fetching.page.evaluate("window.counted")
         assert [one for one in frames if one[0] != one[1]] == []
 

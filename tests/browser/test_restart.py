@@ -128,7 +128,7 @@ def test_a_list_that_is_not_live_tells_when_it_last_was_and_not_when_it_was_fetc
     told = "document.querySelector('#banner-text').textContent.match(/[0-9]+:[0-9]+:[0-9]+/)[0]"
     clock = "new Date().toLocaleTimeString('en-GB')"
     fetched = dashboard.page.evaluate(clock)
-    dashboard.page.wait_for_function(f"{clock} > '{fetched}'")
+    dashboard.page.wait_for_function(f"() => {clock} > '{fetched}'")
     dashboard.row(report(broker, "7")).wait_for()  # it is kept up by the stream meanwhile
     dashboard.page.route(LIST, lambda route: route.fulfill(status=503, json={"detail": "away"}))
     serve_process.kill()
