@@ -13,6 +13,11 @@ LENGTH_MAX = 200
 #: What stands for a folded part.
 NUMBER, HEX, PATH, QUOTED = "#", "<hex>", "<path>", "<text>"
 
+
+def _unless_word(found: re.Match[str]) -> str:
+    return found[1] or NUMBER
+
+
 # In this order: what holds digits is folded before the digits are. Of a text that was cut, the closing quote may be
 # missing; a word's apostrophe opens none.
 _FOLDS = (
@@ -25,7 +30,12 @@ _FOLDS = (
     (re.compile(r"\b[a-z]:\\[^\s:,;)\]}]+", re.IGNORECASE), PATH),
     (re.compile(r"\b0x[0-9a-f]+\b", re.IGNORECASE), HEX),
     (re.compile(r"\b(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{6,}\b", re.IGNORECASE), HEX),
-    (re.compile(r"\d+(?:[.,:]\d+)*"), NUMBER),
+    # A word's own digits stay (sha256sum, utf8, E1101), so that it can be read and searched for. Five or more of them,
+    # and those of what begins with a digit (30s, 10T12), are a number.
+    (
+        re.compile(r"((?<![^\W_])[^\W\d_](?:[^\W\d_]|\d{1,4}(?!\d))*)|\d+(?:[.,:]\d+)*"),
+        _unless_word,
+    ),
     (re.compile(r"\s+"), " "),
 )
 
