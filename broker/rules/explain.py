@@ -5,6 +5,7 @@ Pure like the rest of the rules: what the sentences depend on beside the record 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -84,7 +85,8 @@ def _absent(around: Surroundings) -> list[str]:
 
 def _reported(key: Key, record: Record, around: Surroundings) -> list[str]:
     origin = key.origin
-    anew = "a report with a newer created_at begins a new generation, `broker remove` takes it away"
+    remove = _command("remove", key)
+    anew = f"a report with a newer created_at begins a new generation, {remove} takes it away"
     if record.ended:
         return [f"It ended by the word of {origin}, which is final: {anew}."]
     said = []
@@ -146,7 +148,7 @@ def _queued(key: Key, record: Record, around: Surroundings) -> list[str]:
         return [
             f"It waits until {when(record.due)} ({seconds(record.due - around.now)}), then for a free slot."
         ]
-    return [*_place(key, record, around), "`broker cancel` ends it at once."]
+    return [*_place(key, record, around), f"{_command('cancel', key)} ends it at once."]
 
 
 def _place(key: Key, record: Record, around: Surroundings) -> list[str]:
@@ -215,7 +217,7 @@ def _running(key: Key, record: Record, around: Surroundings) -> list[str]:
         said.append(f"The word of its worker ({record.worker}) on how it ended.")
         if record.timeout:
             said.append(f"It may run until {when(record.started_at + record.timeout)} (timeout).")
-        said.append("`broker cancel` asks it to stop.")
+        said.append(f"{_command('cancel', key)} asks it to stop.")
     if around.suspect:
         until = _until(around.judged_at(key, record), around)
         then = f"Unless it beats {until}, a sweep guesses that the job failed."
@@ -267,9 +269,15 @@ def _against_another_try(record: Record) -> str:
 
 def _ended(key: Key, record: Record) -> list[str]:
     if record.state == COMPLETED:
-        return ["Nothing: the first terminal word is final. `broker remove` takes it off the list."]
+        remove = _command("remove", key)
+        return [f"Nothing: the first terminal word is final. {remove} takes it off the list."]
     why = {
         "poison": f"{holders_lost(record.deaths)}, so it is not tried again",
         "lost": f"its worker {record.worker} on {record.node} was lost, last heard of at {when(record.last_seen)}",
     }.get(record.reason, "the first terminal word is final")
-    return [f"Nothing: {why}. `broker retry {key}` hands it in again as a new job."]
+    return [f"Nothing: {why}. {_command('retry', key)} hands it in again as a new job."]
+
+
+def _command(verb: str, key: Key) -> str:
+    """The command as it is to be pasted into a shell, between backticks: within them the key holds none."""
+    return f"`broker {verb} {shlex.quote(str(key).replace('`', '%60'))}`"

@@ -82,7 +82,8 @@ def test_why_tells_the_rule_that_decided_and_what_would_change_it(open_dashboard
 def test_why_shows_commands_as_such(open_dashboard, broker):
     key = broker.submit("echo", id="7").key
     page = open_dashboard(f"/jobs/{str(key).replace('/', '%2F')}").page
-    expect(page.locator("#why-next code", has_text="broker cancel")).to_have_text("broker cancel")
+    cancel = page.locator("#why-next code", has_text="broker cancel")
+    expect(cancel).to_have_text(f"broker cancel {key}")
     assert "`" not in page.locator("#why").inner_text()
 
 

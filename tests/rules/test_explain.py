@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from dataclasses import replace
 
 import pytest
@@ -132,6 +134,14 @@ CASES = {
     "guess, unwanted": (replace(GUESS, desired="cancel"), FLEET, "cancelled for good: somebody asked to cancel"),
     "completed": (replace(RUNNING, state="completed"), FLEET, "the first terminal word is final"),
     "failed": (replace(RUNNING, state="failed"), FLEET, "`broker retry desk/ollama//7`"),
+    "ready, and what would end it": (QUEUED, FLEET, "`broker cancel desk/ollama//7` ends it at once."),
+    "running, and what would end it": (RUNNING, FLEET, "`broker cancel desk/ollama//7` asks it to stop."),
+    "completed, and what takes it away": (
+        replace(RUNNING, state="completed"), FLEET, "`broker remove desk/ollama//7` takes it off the list.",
+    ),
+    "reported, ended, and what takes it away": (
+        replace(REPORTED, state="completed"), FLEET, "`broker remove desk/ollama//7` takes it away",
+    ),
     "poison": (replace(RUNNING, state="failed", reason="poison", deaths=3), FLEET, "Nothing: 3 holders were lost, so"),
     "lost": (
         replace(RUNNING, state="failed", reason="lost"), FLEET,
@@ -167,6 +177,17 @@ CASES = {
 def test_each_situation_has_its_sentence(name):
     record, around, sentence = CASES[name]
     assert sentence in " ".join(what_next(KEY, record, around))
+
+
+@pytest.mark.parametrize("id", ["it's 7; reboot", "$(reboot)", "`reboot`", "{7}", "…"])
+@pytest.mark.parametrize("state", ["queued", "running", "completed", "failed"])
+def test_a_command_it_says_is_one_for_a_shell(id, state):
+    """Also of a hostile key: pasted, it is three words, the last of which is the key."""
+    key = KEY._replace(id=id)
+    said = " ".join(what_next(key, replace(RUNNING, node="", state=state), FLEET))
+    [command] = re.findall("`(.*?)`", said)
+    *words, pasted = shlex.split(command)
+    assert (words[0], len(words), Key.parse(pasted)) == ("broker", 2, key)
 
 
 @pytest.mark.parametrize("record", [SILENT, PLACED, GUESS, REPORTED])
