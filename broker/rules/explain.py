@@ -5,7 +5,7 @@ Pure like the rest of the rules: what the sentences depend on beside the record 
 
 from __future__ import annotations
 
-import shlex
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -16,6 +16,9 @@ from broker.rules.phrases import NAMES_MAX, capital, holders_lost, names, second
 from broker.rules.record import REPORTED, Record
 from broker.rules.state import CANCELLED, COMPLETED, QUEUED, REMOVE, RUN
 from broker.rules.sweep import NEVER, Around, Standing, due_at, is_watched
+
+#: What every shell takes for one word as it stands.
+_PLAIN = re.compile(r"[A-Za-z0-9%+,./:=@_-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,5 +282,6 @@ def _ended(key: Key, record: Record) -> list[str]:
 
 
 def _command(verb: str, key: Key) -> str:
-    """The command as it is to be pasted into a shell, between backticks: within them the key holds none."""
-    return f"`broker {verb} {shlex.quote(str(key).replace('`', '%60'))}`"
+    """The command between backticks, as it is to be pasted into a shell: no quote of either kind is left in the key."""
+    said = str(key).replace("`", "%60").replace("'", "%27")
+    return f"`broker {verb} {said}`" if _PLAIN.fullmatch(said) else f"`broker {verb} '{said}'`"
