@@ -13,11 +13,19 @@ import os
 import re
 import socket
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    field_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -31,6 +39,7 @@ from broker.errors import Misconfigured
 from broker.rules.bounds import Bounds
 from broker.rules.key import NAME
 from broker.rules.liveness import Budgets
+from broker.worded import worded
 
 DEFAULT_URL = "redis://127.0.0.1:6379"
 
@@ -179,7 +188,8 @@ def settings(**flags: Any) -> Settings:
         name = ".".join(map(str, first["loc"])) or "settings"
         if name in _SECRETS:
             first = {**first, "input": None}  # of these nothing is ever shown
-        raise Misconfigured(f"setting {name}: {worded(first)}") from None
+        where = f"{config_path()}: " if _is_of_file(first["loc"], given) else ""
+        raise Misconfigured(f"{where}setting {name}: {worded(first)}") from None
     except SettingsError as wrong:
         found = re.search(r'field "(\w+)"', str(wrong))
         name = found[1] if found else "settings"
@@ -188,38 +198,18 @@ def settings(**flags: Any) -> Settings:
         ) from None
 
 
-#: What pydantic finds wrong, by its own name of it, in our words; `{...}` stands for what it says of the bound.
-_WORDS = {
-    "bool_parsing": "must be true or false",
-    "bool_type": "must be true or false",
-    "dataclass_type": "must be a table",
-    "dict_type": "must be a table",
-    "extra_forbidden": "there is no such setting",
-    "float_parsing": "must be a number",
-    "float_type": "must be a number",
-    "greater_than_equal": "must be at least {ge}",
-    "int_from_float": "must be a whole number",
-    "int_parsing": "must be a whole number",
-    "int_type": "must be a whole number",
-    "less_than_equal": "must be at most {le}",
-    "literal_error": "must be {expected}",
-    "missing": "is missing",
-    "model_type": "must be a table",
-    "path_type": "must be a path",
-    "string_pattern_mismatch": "must match {pattern}",
-    "string_type": "must be a text",
-    "unexpected_keyword_argument": "there is no such setting",
-}
-
-
-def worded(wrong: Mapping[str, Any]) -> str:
-    """One of pydantic's findings (`errors()`) for people: what the value must be, and what it is."""
-    words = _WORDS.get(wrong["type"])
-    if words is None:  # what we said ourselves comes behind a word of pydantic's
-        return str(wrong["msg"]).removeprefix("Value error, ")
-    given = wrong["input"]
-    is_told = words.startswith("must") and isinstance(given, str | int | float)
-    return words.format(**wrong.get("ctx", {})) + (f", not {given!r:.60}" if is_told else "")
+def _is_of_file(place: Sequence[int | str], given: Mapping[str, Any]) -> bool:
+    """Whether the configuration file alone says what stands at this place of the settings."""
+    found: Any = _broker_table()
+    for name in place:
+        if not (isinstance(found, dict) and name in found):
+            return False
+        found = found[name]
+    setting = str(place[0]).upper() if place else ""
+    prefix = "" if setting == "REDIS_URL" else "BROKER_"
+    named = re.compile(f"{prefix}{re.escape(setting)}(_FILE|__.*)?", re.IGNORECASE)
+    is_set = any(value and named.fullmatch(name) for name, value in os.environ.items())
+    return bool(place) and place[0] not in given and not is_set
 
 
 class Engine(BaseModel):
@@ -229,6 +219,12 @@ class Engine(BaseModel):
 
     type: str
     slots: int = Field(1, ge=1, le=1024)
+    _file: Path = PrivateAttr(Path())
+
+    @property
+    def file(self) -> Path:
+        """The configuration file that the table stands in."""
+        return self._file
 
 
 def engines() -> dict[str, Engine]:
@@ -240,6 +236,7 @@ def engines() -> dict[str, Engine]:
     for name, table in tables.items():
         try:
             made[name] = Engine.model_validate(table)
+            made[name]._file = config_path()  # noqa: SLF001 - ours, and frozen but for it
         except ValidationError as wrong:
             first = wrong.errors(include_url=False)[0]
             where = ".".join(map(str, ("engines", name, *first["loc"])))

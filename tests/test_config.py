@@ -125,7 +125,33 @@ def test_a_budget_that_is_none_is_told_in_one_line(
 )
 def test_a_setting_that_nobody_knows_is_named(nowhere: Path, text: str, name: str) -> None:
     (nowhere / "broker.toml").write_text(text)
-    with pytest.raises(Misconfigured, match=f"^setting {name}: [^\n]+$"):
+    with pytest.raises(Misconfigured, match=f"^broker.toml: setting {name}: [^\n]+$"):
+        settings()
+
+
+@pytest.mark.parametrize(
+    "variable,value",
+    [("BROKER_LOG_LEVEL", "quiet"), ("BROKER_BOUNDS__LOG_MAX", "0"), ("BROKER_NODE", "A B")],
+)
+def test_the_file_is_not_named_where_the_environment_is_wrong(
+    nowhere: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    (nowhere / "broker.toml").write_text(
+        '[broker]\nlog_level = "loud"\nnode = "B A"\n[broker.bounds]\nlog_max = 0\n'
+    )
+    for name, right in (("LOG_LEVEL", "info"), ("BOUNDS__LOG_MAX", "9"), ("NODE", "a")):
+        monkeypatch.setenv(f"BROKER_{name}", right)
+    settings()
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(Misconfigured, match=r"^setting "):
+        settings()
+
+
+def test_nor_where_a_flag_is(nowhere: Path) -> None:
+    (nowhere / "broker.toml").write_text('[broker]\nredis_url = "redis://x"\nnode = "A B"\n')
+    with pytest.raises(Misconfigured, match=r"^setting node: "):
+        settings(node="B A")
+    with pytest.raises(Misconfigured, match=r"^broker\.toml: setting node: .*'A B'"):
         settings()
 
 

@@ -84,14 +84,21 @@ def load(imports: Iterable[str] = ()) -> dict[str, EngineSpec]:
     for module in imports:
         _import(module)
     for name, table in broker.engines().items():
-        make = _TYPES.get(table.type)
-        if make is None:
-            raise Misconfigured(
-                f"engines.{name}: type {table.type!r} is not known (known: {', '.join(_TYPES)})"
-            )
-        made: Engine = make(name, table.model_extra or {})
-        register(EngineSpec(name, made, table.slots, f"the table engines.{name}"))
+        try:
+            register(_of_table(name, table))
+        except Misconfigured as wrong:
+            raise Misconfigured(f"{table.file}: {wrong}") from None
     return dict(_specs)
+
+
+def _of_table(name: str, table: broker.Engine) -> EngineSpec:
+    make = _TYPES.get(table.type)
+    if make is None:
+        raise Misconfigured(
+            f"engines.{name}: type {table.type!r} is not known (known: {', '.join(_TYPES)})"
+        )
+    made: Engine = make(name, table.model_extra or {})
+    return EngineSpec(name, made, table.slots, f"the table engines.{name}")
 
 
 def _import(module: str) -> None:

@@ -112,7 +112,7 @@ def _tell(error: Exception, name: str) -> int:
         traceback.print_exception(error)
     usage = getattr(error, "format_message", None)  # typer's own: a wrong option or argument
     if found := getattr(error.__cause__, "errors", None):  # and what it has checked by pydantic
-        from broker.config import worded
+        from broker.worded import worded
 
         error.message = worded(found()[0])  # type: ignore[attr-defined]
     said = " ".join(usage().split()) if usage else ""  # a list of choices comes in lines of its own

@@ -79,6 +79,23 @@ def test_a_type_that_is_not_known_is_refused(tmp_path, monkeypatch):
         registry.load()
 
 
+@pytest.mark.parametrize(
+    "table,says",
+    [
+        ('type = "magic"', "engines.sum: type 'magic'"),
+        ('type = "process"\nargv = ["p"]\nslotss = 2', "engines.sum: unknown setting slotss"),
+        ('type = "process"', "engines.sum: argv must be"),
+    ],
+)
+def test_what_is_wrong_in_the_file_is_told_with_its_name(tmp_path, monkeypatch, table, says):
+    path = tmp_path / "broker.toml"
+    path.write_text(f"[engines.sum]\n{table}\n")
+    monkeypatch.setenv("BROKER_CONFIG", str(path))
+    with pytest.raises(Misconfigured) as raised:
+        registry.load()
+    assert str(raised.value).startswith(f"{path}: {says}")
+
+
 def test_a_name_that_no_command_line_can_hold_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "broker.toml"
     path.write_text('[engines."a\\u0000b"]\ntype = "process"\nargv = ["true"]\n')
