@@ -149,7 +149,8 @@ class Supervisor:
     def _forward(self) -> None:
         """Tell every slot to stop: once to finish its job, a second time to end it."""
         self._forwarded = self._stops
-        log.info("stopping: %s", "waiting for the jobs in hand" if self._stops == 1 else "at once")
+        again = "told again, so that the jobs in hand are ended"
+        log.info("stopping: %s", again if self._stops > 1 else "waiting for the jobs in hand")
         for slot in self._slots:
             if slot.process:
                 slot.process.send_signal(signal.SIGTERM)

@@ -85,6 +85,10 @@ class Children:
         """End them: jobs in hand first finish, for a while; not if `is_urgent`."""
         self._signal(signal.SIGTERM)
         self._wait(FINISH_SECONDS, is_urgent)
+        late = [child.node for child in self._children if child.process.poll() is None]
+        if late and not is_urgent():
+            waited = f"{', '.join(late)} did not end within {FINISH_SECONDS:g} s"
+            log.warning("%s: the jobs still in hand are ended now", waited)
         self._signal(signal.SIGTERM)  # the second one means: at once
         self._wait(END_SECONDS, lambda: False)
         self._signal(signal.SIGKILL)

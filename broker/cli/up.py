@@ -80,7 +80,7 @@ def up(
     names = [f"node-{chr(ord('a') + n)}" for n in range(nodes)]
     home = (folder or data_dir()).absolute()
     with stop_orders() as stop, _locked(home), PrivateRedis(home / "redis") as redis:
-        from broker.cli.children import Children
+        from broker.cli.children import FINISH_SECONDS, Children
 
         turns = Turns()
         children = Children(
@@ -101,7 +101,10 @@ def up(
                         raise Exit(ERROR, f"the private Redis {words}")
                 if failed:
                     raise failed[0]
-                typer.echo("broker up: ending; once more Ctrl-C ends the jobs in hand at once")
+                typer.echo(
+                    f"broker up: ending; jobs in hand have {FINISH_SECONDS:g} s, "
+                    "once more Ctrl-C ends them at once"
+                )
             finally:
                 children.stop(lambda: stop.orders > 1)
     typer.echo(f"broker up: ended; the data is in {home}")

@@ -106,7 +106,7 @@ def test_an_order_to_end_cuts_a_long_job_off_and_leaves_no_process(machine):
         until(lambda: job.record().state == "running")
     machine.pids |= set(family(up.pid))
     up.terminate()
-    until(lambda: "once more" in up.log.read_text())
+    until(lambda: "jobs in hand have 8 s, once more" in up.log.read_text())
     up.terminate()
 
     assert up.wait(60) == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
 from broker.cli import children
@@ -9,9 +11,22 @@ from broker.cli.children import Children, Ended
 
 
 class Process:
+    """Ends when it was told to `stubborn` times."""
+
     code = None
+    stubborn = 1
 
     def poll(self):
+        return self.code
+
+    def send_signal(self, number):
+        self.stubborn -= 1
+        if self.stubborn <= 0:
+            self.code = 0
+
+    def wait(self, seconds=None):
+        if self.code is None:
+            raise subprocess.TimeoutExpired("it", seconds)
         return self.code
 
 
@@ -58,3 +73,16 @@ def test_workers_that_gave_up_end_it(fleet):
     fleet.spawned[-1].code = 1
     with pytest.raises(Ended, match="node-a gave up"):
         fleet.look()
+
+
+@pytest.mark.parametrize(
+    "stubborn,is_urgent,is_said", [(1, False, False), (2, True, False), (2, False, True)]
+)
+def test_that_it_ends_what_nobody_asked_it_to_end_at_once_is_said(
+    fleet, monkeypatch, caplog, stubborn, is_urgent, is_said
+):
+    monkeypatch.setattr(children, "FINISH_SECONDS", 0.0)
+    fleet.spawned[-1].stubborn = stubborn
+    fleet.stop(lambda: is_urgent)
+    assert fleet.spawned[-1].code == 0
+    assert ("node-a did not end within 0 s" in caplog.text) == is_said

@@ -60,6 +60,8 @@ def test_asked_twice_it_ends_them(fleet, tmp_path):
     ask_twice(supervisor, heard)
     assert supervisor.wait(60) == 0
     assert job.record().reason == "shutdown"
+    said = supervisor.log.read_text()
+    assert said.index("stopping: waiting for the jobs") < said.index("stopping: told again")
 
 
 def test_it_does_not_spin_while_it_waits_for_the_last_job():
