@@ -125,10 +125,9 @@ def parse_payload(raw: bytes) -> Any:
         raise
     except (ValueError, RecursionError):
         raise Invalid("payload is not JSON that can be kept: a huge number, or too deep") from None
-    if len(raw) > JSON_BYTES_MAX // 8:
-        encode_json(
-            "payload", value
-        )  # so that, in a file, only the line that is too large is refused
+    if len(raw) > JSON_BYTES_MAX // 8 or b"\\ud" in raw.lower():
+        # So that, in a file, only the line that is too large, or no text, is refused.
+        encode_json("payload", value)
     return value
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import secrets
 import threading
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ ATTEMPTS_MAX = 1_000
 #: Delays and timeouts, in seconds: a year.
 SECONDS_MAX = 365 * 86_400
 
+#: How much is told of where in a payload something is wrong.
+PLACE_CHARS_MAX = 200
+_HALF = re.compile(r"[\ud800-\udfff]")
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
@@ -107,11 +111,42 @@ def encode_json(what: str, value: Any) -> str:
             value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
         )
         size = len(text.encode())
+    except UnicodeEncodeError as wrong:
+        half = ascii(wrong.object[wrong.start])[1:-1]
+        place = _place_of_half(what, value)
+        said = f"{place} is not valid Unicode text: half a character, {half}, stands there"
+        raise Invalid(said, field=place) from None
     except (TypeError, ValueError, RecursionError) as wrong:
         raise Invalid(f"{what} is not JSON: {wrong}") from None
     if size > JSON_BYTES_MAX:
         raise Invalid(f"{what} has {size} bytes as JSON; at most {JSON_BYTES_MAX} are taken")
     return text
+
+
+def _place_of_half(what: str, value: Any) -> str:
+    """The first place in a value whose text, or a name there, holds half a character."""
+    try:
+        path = _path_to_half(value) or []
+    except RecursionError:
+        path = []
+    return ".".join([what, *path])[:PLACE_CHARS_MAX]
+
+
+def _path_to_half(value: Any) -> list[str] | None:
+    if isinstance(value, str):
+        return [] if _HALF.search(value) else None
+    if isinstance(value, dict):
+        if any(isinstance(name, str) and _HALF.search(name) for name in value):
+            return []
+        members = iter(value.items())
+    elif isinstance(value, list | tuple):
+        members = enumerate(value)
+    else:
+        return None
+    for name, inner in members:
+        if (path := _path_to_half(inner)) is not None:
+            return [str(name), *path]
+    return None
 
 
 def new_event_id() -> str:

@@ -106,10 +106,21 @@ class TestSubmit:
         assert (ran.code, len(ran.lines)) == (1, 2)
         assert "line 2: payload has 1048578 bytes" in ran.err
 
+    def test_half_a_character_stops_none_of_the_others(self, command, tmp_path):
+        file = tmp_path / "jobs.jsonl"
+        file.write_text('1\n{"a":"\\uD800"}\n2\n"\\ud83d\\ude00"\n')
+        ran = command("submit", "echo", "--jsonl", file, "-o", "jsonl")
+        assert (ran.code, len(ran.lines)) == (1, 3)
+        assert "line 2: payload.a is not valid Unicode text" in ran.err
+
     @pytest.mark.parametrize(
         "words, line",
         [
             (["{"], "payload is not JSON"),
+            (['"\\udc00"'], r"payload is not valid Unicode text: half a character, \udc00, stands there"),
+            (['{"a":[0,{"b":"\\ud800x"}]}'], "payload.a.1.b is not valid Unicode text"),
+            (['{"a":{"\\ud800":1}}'], "payload.a is not valid Unicode text"),
+            (['{"%s":"\\ud800"}' % ("k" * 999)], f"payload.{'k' * 192} is not valid Unicode text"),
             (["text"], "a text is written as"),
             (["NaN"], "NaN is no number"),
             (["[Infinity]"], "Infinity is no number"),

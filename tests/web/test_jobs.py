@@ -94,6 +94,7 @@ WRONG_SUBMISSIONS = [
     (b'{"engine":"echo","delay":-1}', "delay"),
     (b'{"engine":"echo","origin":"NO NAME"}', "origin"),
     (b'{"engine":"echo","id":"\\ud800"}', "id"),
+    (b'{"engine":"echo","payload":{"a":[0,"\\ud800"]}}', "payload.a.1"),
     (b'{"engine":"echo","\\ud800":1}', "the body"),
     (b'[{"engine":"echo"}]', "the body"),
     (b"null", "the body"),
