@@ -7,6 +7,8 @@ import logging
 import os
 from collections.abc import Sequence
 
+import redis
+
 from broker import Broker, Misconfigured, Unavailable, set_up_logs, settings
 from workers import registry
 from workers.inline import InlineWorker
@@ -39,6 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_MISCONFIGURED
     except Unavailable as away:
         log.error("%s", away)  # noqa: TRY400
+        return EXIT_UNAVAILABLE
+    except (redis.ConnectionError, redis.TimeoutError) as away:  # in a call of RQ's, at the start
+        log.error("Redis does not answer: %s", str(away).removesuffix("."))  # noqa: TRY400
         return EXIT_UNAVAILABLE
     return 0
 

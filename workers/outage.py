@@ -31,7 +31,8 @@ class Outage:
                 return
             if not self._failing:
                 self._since = begun
-                log.warning("worker %s: cannot %s: %s; trying on", self._worker, what, failed)
+                said = str(failed).removesuffix(".")
+                log.warning("worker %s: cannot %s: %s; trying on", self._worker, what, said)
             self._failing.add(what)
 
     def taken(self, what: str) -> None:

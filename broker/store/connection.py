@@ -115,7 +115,8 @@ def _parted(text: str) -> tuple[str, str]:
 
 
 def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+    # Whatever follows our sentence, a full stop of redis-py does not stand before it.
+    return " ".join(str(error).split()).removesuffix(".")[:300]
 
 
 def check_version(client: redis.Redis) -> str:

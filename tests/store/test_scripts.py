@@ -6,8 +6,9 @@ import re
 
 import fakeredis
 import pytest
+import redis
 
-from broker.errors import Damaged
+from broker.errors import Damaged, Unavailable
 from broker.rules import event as events
 from broker.rules.record import PROJECTION
 from broker.store import scripts
@@ -117,3 +118,12 @@ def test_both_twins_project_the_same_fields():
 def test_no_script_uses_what_fakeredis_lacks_or_what_is_no_argument(name, word):
     code = re.sub(r"--.*", "", source(name).text)
     assert not re.search(rf"\b{word}\b", code)
+
+
+def test_a_full_stop_of_redis_py_is_not_ours():
+    with pytest.raises(Unavailable) as raised, redis_errors():
+        raise redis.ConnectionError("Error 111 connecting to h:6379. Connection refused.")
+    assert (
+        str(raised.value)
+        == "Redis does not answer: Error 111 connecting to h:6379. Connection refused"
+    )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import time
 
 import pytest
+import redis
 
 from broker.errors import Unavailable
 from broker.store.connection import connect
 from broker.store.server import find_server
-from tests.workers.fleet import Fleet, alive, until
+from tests.workers.fleet import ENTRY, Fleet, alive, until
+from workers.main import EXIT_UNAVAILABLE
 from workers.outage import Outage
 
 AWAY_SECONDS = 7
@@ -129,6 +132,17 @@ def test_each_process_tells_one_story_of_an_outage(server, fleet, options):
     assert said.count("trying on") == said.count("well again") == 2 * processes
 
 
+def test_a_redis_that_goes_away_between_the_first_beat_and_the_birth_is_told_in_one_line(fleet):
+    command = [sys.executable, "-P", str(ENTRY), f"--namespace={fleet.namespace}"]
+    imports = "tests.workers.early_outage"
+    worker = fleet.spawn([*command, "--node=n1", "--engine=echo", f"--import={imports}"])
+    assert worker.wait(60) == EXIT_UNAVAILABLE
+    [line] = worker.log.read_text().splitlines()
+    assert line.endswith(
+        "Redis does not answer: Error 111 connecting to h:6379. Connection refused"
+    )
+
+
 class TestOutage:
     """Kinds of calls, in the order in which they end."""
 
@@ -144,6 +158,10 @@ class TestOutage:
         outage.taken("ask")
         assert len(told(caplog)) == 2
         assert "well again after" in told(caplog)[1]
+
+    def test_a_full_stop_of_redis_py_stands_before_no_semicolon(self, outage, caplog):
+        outage.met("ask", time.monotonic(), redis.ConnectionError("Connection refused."))
+        assert told(caplog) == ["worker w: cannot ask: Connection refused; trying on"]
 
     def test_what_fails_for_good_beside_others_is_told_once(self, outage, caplog):
         for _ in range(9):
