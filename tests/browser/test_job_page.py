@@ -113,7 +113,7 @@ def test_what_it_writes_is_shown_while_it_runs(open_dashboard, broker):
 
 def test_an_end_of_a_key_leads_to_its_job_also_where_the_id_is_hostile(open_dashboard, broker):
     broker.report(reported(HOSTILE_ID, "failed", error=HOSTILE_ERROR))
-    dashboard = open_dashboard("/jobs")
+    dashboard = open_dashboard("/jobs", allow="409")  # its error may be cut: the whole is asked for
     dashboard.page.locator("#jobs-list [data-key] a").click()
     expect(dashboard.page.locator(".job-key")).to_contain_text("onerror=")
     dashboard.page.reload()
@@ -140,3 +140,15 @@ def test_one_that_is_gone_is_told_so(open_dashboard, broker, late):
     broker.remove(late)
     expect(page.locator(".job-head .state")).to_have_attribute("data-state", "gone")
     expect(page.locator("main .note")).to_contain_text("It is gone")
+
+
+def test_the_whole_of_a_cut_error_is_shown_of_reported_jobs_too(open_dashboard, broker):
+    long = "Traceback (most recent call last)\n" + "  a line of it\n" * 20 + "KeyError: 7"
+    broker.report(reported(seq=1, state="failed", error=long))
+    broker.report(reported("8", seq=1, state="failed", error="no such file"))
+    page = open_dashboard("/jobs/desk%2Follama%2F%2F7", allow="409").page
+    expect(page.locator("#result h2")).to_have_text("Error")
+    expect(page.locator("#result pre")).to_have_text(long)
+    page = open_dashboard("/jobs/desk%2Follama%2F%2F8").page
+    expect(page.locator("#timeline tbody tr")).not_to_have_count(0)
+    expect(page.locator("#result")).to_be_hidden()

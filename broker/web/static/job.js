@@ -112,7 +112,7 @@ export function mount(root, { model, navigate, params }) {
     }
     const given = found.payload ?? found.extras;
     if (given !== undefined && given !== null) show(payload, given, paintJson(found.kind === "reported" ? "Extras" : "Payload"));
-    if (hasEnded(found) && found.kind === "submitted" && (found.state === "completed" || isCut(found.error))) gave(found.rev);
+    if (hasEnded(found) && (found.state === "completed" ? found.kind === "submitted" : isCut(found.error))) gave(found.rev);
     take(found);
   }
 
