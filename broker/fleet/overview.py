@@ -21,7 +21,7 @@ from broker.rules.state import STATES
 from broker.store.audited import AuditSeen
 from broker.store.figures import Figures, read_figures
 from broker.store.health import Health, read
-from broker.store.lease import Leader, leaders
+from broker.store.lease import FENCED_ROLES, Leader, leaders
 from broker.store.nodes import WorkerSeen
 
 if TYPE_CHECKING:
@@ -48,6 +48,24 @@ class Overview:
     damaged: list[str] = field(default_factory=list)
     #: How long the list that was counted had not been known to hold all that is logged; None: it never was.
     list_age_ms: int | None = 0
+
+    @property
+    def halted(self) -> list[str]:
+        """What keeps the fleet from moving on, a line each, the cause first; none in health.
+
+        A role that nobody ever led is none of it: such a fleet has only just begun, or has no `broker serve` yet.
+        """
+        found = []
+        if not self.health.aof_ok:
+            found.append("Redis cannot write its log, and takes no writes: is its disk full?")
+        lost = [
+            leader.role
+            for leader in self.leaders
+            if leader.role in FENCED_ROLES and leader.term and not leader.held
+        ]
+        if lost:
+            found.append(f"No broker serve leads as {', '.join(lost)}")
+        return found
 
     @property
     def audit_age_ms(self) -> int | None:
@@ -91,6 +109,7 @@ class Overview:
                 leader.role: {"term": leader.term, "held": leader.held} for leader in self.leaders
             },
             "origins": [figures.to_json() for figures in self.origins],
+            "halted": self.halted,
             "damaged": self.damaged,
         }
 

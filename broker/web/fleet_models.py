@@ -130,4 +130,8 @@ class Overview(BaseModel):
     redis: dict[str, Any]
     leaders: dict[str, Leader]
     origins: list[dict[str, Any]]
+    halted: list[str] = Field(
+        description="what keeps the fleet from moving on, the cause first: Redis takes no writes, or nobody leads a "
+        "role; empty in health"
+    )
     damaged: list[str]

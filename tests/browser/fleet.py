@@ -192,11 +192,12 @@ def member(broker: Broker, name: str, origin: str, count: int, park: str = "") -
 
 
 def audit(broker: Broker) -> None:
-    """One whole round of a real auditor."""
+    """One whole round of a real auditor, which leads as long as the test lasts."""
     auditor = Auditor(broker.store, budgets=broker.config.budgets, round_seconds=0)
     for _ in range(10_000):
         auditor.step()
         if broker.audit().at:
+            assert broker.store.client.persist(broker.store.keys.leader("auditor"))
             return
     raise AssertionError("the auditor never ended its round")
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import math
 import time
+from dataclasses import replace
 
 import pytest
 
 from broker import Broker
 from broker import settings as settings_of
-from broker.cli.top.panels import overview_lines
+from broker.cli.top.panels import overview_lines, summary
 from broker.fleet.doubts import AGAIN_MS, Doubts
 from broker.fleet.overview import overview
 from broker.rules.event import Report
 from broker.rules.key import Key
 from broker.rules.record import clip
 from broker.store import health
+from broker.store.audited import Audited, AuditSeen
 from broker.store.lease import LED_ROLES, Lease
 from broker.store.log import Log
 from broker.store.store import Store
@@ -25,7 +27,7 @@ from broker.store.view import View
 STALE_MS = 300_000
 KEYS = {
     "at", "jobs", "ready", "oldest_ready_ms", "delayed", "placed", "wanted", "occupied", "slots", "rates",
-    "failures", "audit", "redis", "leaders", "origins", "damaged", "list_age_ms",
+    "failures", "audit", "redis", "leaders", "origins", "halted", "damaged", "list_age_ms",
 }  # fmt: skip
 
 
@@ -154,6 +156,40 @@ def test_leaders_are_told_by_role_and_a_chronicle_only_once_there_was_one(broker
     assert overview(broker, {}).to_json()["leaders"]["chronicle"] == {"term": term, "held": True}
     lease.release()
     assert overview(broker, {}).to_json()["leaders"]["chronicle"] == {"term": term, "held": False}
+
+
+def light(found):
+    """What `broker top` says in place of the dashboard's light."""
+    return summary(found.to_json(), [])[1][-1]
+
+
+def test_a_fleet_that_lost_a_leader_is_halted_and_one_that_never_had_one_is_not(broker, store):
+    leases = {role: Lease(store, role, "x", 600_000) for role in LED_ROLES}
+    Audited(store).tell(AuditSeen(at=store.clock.now(), origins=1))
+    found = overview(broker, {})
+    assert (found.halted, light(found)) == ([], ("ghosts 0", "good"))
+    for lease in leases.values():
+        lease.hold()
+    leases["chronicle"].release()  # which no fleet needs
+    found = overview(broker, {})
+    assert (found.halted, light(found)) == ([], ("ghosts 0", "good"))
+    leases["sweeper"].release()
+    leases["janitor"].release()
+    found = overview(broker, {})
+    assert found.to_json()["halted"] == ["No broker serve leads as janitor, sweeper"]
+    assert light(found) == (found.halted[0], "doubt")
+
+
+def test_a_redis_that_cannot_write_its_log_halts_the_fleet(broker, store):
+    found = overview(broker, {})
+    full = replace(found, health=replace(found.health, aof_ok=False))
+    assert full.halted == ["Redis cannot write its log, and takes no writes: is its disk full?"]
+    assert light(full) == (full.halted[0], "doubt")
+    told = ["".join(text for text, _ in each) for each in overview_lines(full.to_json())]
+    assert any("append-only file failed" in each for each in told)
+    Audited(store).tell(AuditSeen(at=store.clock.now(), origins=1, ghosts=2))
+    both = replace(overview(broker, {}), health=full.health)
+    assert light(both) == ("ghosts 2", "bad")  # what was found stays true
 
 
 def test_how_redis_keeps_its_file_is_unknown_where_it_does_not_say(store, namespace):

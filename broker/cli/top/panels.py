@@ -63,11 +63,12 @@ def _rates(found: Mapping[str, Any]) -> Line:
 
 
 def _lights(found: Mapping[str, Any]) -> Line:
-    audit = found["audit"]
-    if not audit or not audit.get("at"):
-        return [("not audited yet", "dim")]
-    wrong = [f"{name} {audit[name]:,}" for name in _GAUGES if audit.get(name)]
-    return [(", ".join(wrong), "bad")] if wrong else [("ghosts 0", "good")]
+    audit = found["audit"] or {}
+    if wrong := [f"{name} {audit[name]:,}" for name in _GAUGES if audit.get(name)]:
+        return [(", ".join(wrong), "bad")]
+    if found["halted"]:
+        return [(found["halted"][0], "doubt")]
+    return [("ghosts 0", "good")] if audit.get("at") else [("not audited yet", "dim")]
 
 
 def overview_lines(found: Mapping[str, Any]) -> list[Line]:
@@ -141,6 +142,8 @@ def _redis_lines(found: Mapping[str, Any]) -> Iterator[Line]:
         f"  {keeps}" if redis["aof"] else "  appendonly no: a restart loses jobs",
         "" if redis["aof"] else "doubt",
     )
+    if not redis["aof_ok"]:
+        yield line("  the last write to the append-only file failed: is the disk full?", "bad")
 
 
 def _role_lines(found: Mapping[str, Any]) -> Iterator[Line]:

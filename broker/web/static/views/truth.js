@@ -1,4 +1,4 @@
-// Whether the list can be believed: what the auditor's newest round found, and how old that is.
+// Whether the list can be believed: what the auditor's newest round found, how old that is, and whether the fleet moves at all.
 
 import { counted, now, span } from "../format.js";
 
@@ -11,14 +11,18 @@ const GAUGES = [["ghosts", "ghost", "ghosts"], ["missing", "missing job", "missi
 /** {tone, title, detail}: green only where the newest round is fresh, whole, and found nothing. */
 export function truthOf({ overview, connection }) {
   if (!overview) return { tone: "idle", title: "Not known yet", detail: "Nothing was heard of the broker yet." };
-  const { audit } = overview;
+  const { audit, halted = [] } = overview;
+  const found = GAUGES.filter(([name]) => audit?.[name]).map(([name, one, many]) => counted(audit[name], one, many));
+  // What an audit found stays true while nothing moves on; that it found nothing says little then.
+  if (halted.length && !found.length) {
+    return { tone: "doubt", title: halted[0], detail: [...halted.slice(1), "What is shown stands still, or is old"].map((line) => `${line}.`).join(" ") };
+  }
   if (!audit) return { tone: "doubt", title: "Not known", detail: "What the auditor tells cannot be read." };
   if (!audit.at) return { tone: "doubt", title: "No audit yet", detail: "No auditor has gone round: it runs in broker serve." };
   const age = Math.max(0, now() - audit.at);
   const round = `The newest round ended ${span(age)} ago, over ${counted(audit.origins, "origin")}, and repaired ${audit.repaired}.`;
   const all = `All rounds together: found ${audit.found_total}, repaired ${audit.repaired_total}.`;
   const detail = `${round} ${all}`;
-  const found = GAUGES.filter(([name]) => audit[name]).map(([name, one, many]) => counted(audit[name], one, many));
   if (found.length) return { tone: "bad", title: found.join(", "), detail };
   if (audit.unread) return { tone: "doubt", title: `${counted(audit.unread, "origin")} could not be audited`, detail };
   if (age > ROUND_MS_MAX) return { tone: "doubt", title: `The last audit ended ${span(age)} ago`, detail: `Since then nobody has looked. ${all}` };
