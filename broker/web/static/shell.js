@@ -9,7 +9,7 @@ import { pressHelp } from "./keys.js";
 import { isTroubled } from "./node.js";
 
 const THEMES = ["system", "dark", "light"];
-const WORDS = { connecting: "connecting", live: "live", quiet: "silent", offline: "not live", paused: "paused", login: "login needed" };
+const WORDS = { connecting: "connecting", live: "live", quiet: "silent", troubled: "not live", offline: "not live", paused: "paused", login: "login needed" };
 
 /** Builds it; gives {update(changed), shown(view), theme()}. */
 export function shell({ views, model }) {
@@ -111,7 +111,7 @@ function freshnessOf(model) {
     const said = trouble(model);
     banner.hidden = !said;
     text(line, said);
-    again.hidden = connection.name === "quiet";
+    again.hidden = ["quiet", "troubled"].includes(connection.name);
   };
 }
 
@@ -121,6 +121,7 @@ function trouble({ connection, listTrouble, listedAt, liveAt }) {
     const left = Math.max(0, Math.ceil((connection.retryAt - Date.now()) / 1000));
     return `${since}: ${connection.why}. ${left ? `Trying again in ${left} s.` : "Trying now."}`;
   }
+  if (connection.name === "troubled") return `${since}: ${connection.why}.`;
   if (connection.name === "quiet") return `${since}: the server, or its Redis, tells nothing.`;
   if (connection.name === "paused") return `${since}: paused while the page was hidden.`;
   if (listTrouble && listedAt) return `The list shown is that of ${format.clock(liveAt ?? listedAt)}: ${listTrouble}.`;

@@ -49,9 +49,9 @@ export function parser(told) {
  * One stream that comes back by itself, from where it stood.
  *
  * `on.event(name, data)` is told each event, `on.state(state)` how it stands: {name, since, why, retryAt}, where name is
- * `connecting`, `live`, `quiet` (nothing new was told lately), `offline`, `paused` (hidden for long) or `login`, and
- * `since` is when it was live last. It is live while `pulse` events come: an open socket, or a server that has lost
- * its Redis and still sends heartbeats, proves nothing.
+ * `connecting`, `live`, `quiet` (nothing new was told lately), `troubled` (the server says why nothing is known), `offline`,
+ * `paused` (hidden for long) or `login`, and `since` is when it was live last. It is live while `pulse` events come: an open
+ * socket, or a server that has lost its Redis and still sends heartbeats, proves nothing; nor does a pulse within a trouble.
  */
 export class Stream {
   constructor(path, pulse, on) {
@@ -61,6 +61,7 @@ export class Stream {
     this.position = null;
     this.heardAt = null; // anything at all
     this.provenAt = null; // a pulse
+    this.troubled = false; // from a `trouble` to the one that ends it
     this.failures = 0;
     this.state = { name: "connecting" };
     document.addEventListener("visibilitychange", () => this.#seen());
@@ -86,6 +87,7 @@ export class Stream {
 
   async #run() {
     this.#close();
+    this.troubled = false; // a new stream tells of it anew
     const ending = new AbortController();
     this.ending = ending;
     if (this.state.name !== "offline") this.#tell("connecting");
@@ -128,13 +130,21 @@ export class Stream {
       } catch {
         return; // of a newer server, perhaps: what is not understood is not shown
       }
-      this.on.event(event, said);
+      if (event === "trouble") this.#trouble(said.why);
+      else this.on.event(event, said);
     }
     if (id !== null) this.position = id;
     if (event !== this.pulse) return;
     this.provenAt = Date.now();
     this.failures = 0;
-    this.#tell("live");
+    if (!this.troubled) this.#tell("live");
+  }
+
+  /** Once it is over the pulse says the rest: the one that came with the end of it, or the next one. */
+  #trouble(why) {
+    this.troubled = why !== null;
+    if (this.troubled) this.#tell("troubled", { why });
+    else this.#tell(Date.now() - this.provenAt > QUIET_MS ? "connecting" : "live");
   }
 
   /** Notice silence. */
@@ -143,7 +153,7 @@ export class Stream {
     this.ticking = setInterval(() => {
       const now = Date.now();
       if (now - Math.max(this.heardAt ?? 0, opened) > DEAD_MS) ending.abort(`nothing was heard for ${DEAD_MS / 1000} s`);
-      else if (this.state.name !== "quiet" && now - Math.max(this.provenAt ?? 0, opened) > QUIET_MS) this.#tell("quiet");
+      else if (!this.troubled && this.state.name !== "quiet" && now - Math.max(this.provenAt ?? 0, opened) > QUIET_MS) this.#tell("quiet");
     }, 1_000);
   }
 

@@ -91,7 +91,7 @@ function states() {
 }
 
 function engines() {
-  const number = (head, name) => ({ head, kind: "number", text: (one) => format.count(one[name]) });
+  const number = (head, name) => ({ head, kind: "number", figure: true, text: (one) => format.count(one[name]) });
   const columns = [
     { head: "Engine", kind: "name", paint: (cell, { engine }) => link(cell, `/jobs?engine=${encodeURIComponent(engine)}`, engine) },
     number("Wanted", "wanted"), number("Occupied", "occupied"), number("Slots", "slots"),
@@ -111,7 +111,7 @@ function engines() {
 function paintLoad(cell, { wanted, occupied, slots }) {
   const made = slot(cell, () => {
     const parts = bar();
-    const word = h("span", { class: "load-word" });
+    const word = h("span", { class: "load-word figure" });
     return Object.assign(h("div", { class: "load" }, parts.element, word), { parts, word });
   });
   const waiting = Math.max(0, wanted - occupied);
@@ -126,8 +126,8 @@ function nodes() {
   const columns = [
     { head: "Node", kind: "name", paint: (cell, { node }) => link(cell, `/jobs?node=${encodeURIComponent(node)}`, node) },
     { head: "State", paint: (cell, node) => mark(cell, ...stateOf(node)) },
-    { head: "Running", kind: "number", text: ({ running, slots }) => `${format.count(running)} of ${format.count(slots)}` },
-    { head: "Beat", kind: "time", text: ({ beaten_at: at }) => format.ago(at) },
+    { head: "Running", kind: "number", figure: true, text: ({ running, slots }) => `${format.count(running)} of ${format.count(slots)}` },
+    { head: "Beat", kind: "time", figure: true, text: ({ beaten_at: at }) => format.ago(at) },
   ];
   const grid = table("Nodes", columns, ({ node }) => node);
   const element = panel("Nodes", grid.element, h("a", { href: "/nodes" }, "all"));

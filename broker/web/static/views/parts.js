@@ -73,7 +73,7 @@ export function keyed(parent, items, keyOf, make) {
 
 /**
  * A table whose rows are painted in place. `columns` are {head, kind, make, paint(cell, item)}, or {head, kind, text(item)};
- * kind is `number`, `name`, `time`, `wide`, `code` or empty. On narrow screens each row is a card (without what is `minor` and 0),
+ * kind is `number`, `name`, `time`, `wide`, `code` or empty, and what is a `figure` fades while it is not live. On narrow screens each row is a card (without what is `minor` and 0),
  * so the roles are said.
  */
 export function table(label, columns, keyOf) {
@@ -84,7 +84,7 @@ export function table(label, columns, keyOf) {
   const none = h("p", { class: "empty" });
   const element = h("div", { class: "listing-frame" }, whole, none);
   const make = () => {
-    const cells = columns.map(({ head, kind }) => h("td", { role: "cell", "data-kind": kind, "data-head": head }));
+    const cells = columns.map(({ head, kind, figure }) => h("td", { role: "cell", class: figure ? "figure" : null, "data-kind": kind, "data-head": head }));
     const paint = (item) => columns.forEach((column, n) => {
       if (column.paint) column.paint(cells[n], item);
       else text(cells[n], visible(String(column.text(item))));
