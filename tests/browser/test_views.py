@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from playwright.sync_api import expect
 
+from broker import Broker, WorkerInfo
+from broker import settings as settings_of
+from broker.errors import Damaged
 from broker.readers.readers import Readers
 from broker.rules.liveness import Budgets
+from broker.store import health
 from broker.store.audited import Audited, AuditSeen
+from broker.store.lease import FENCED_ROLES, Lease
+from broker.store.store import Store
+from broker.web.server import serving
 from tests.browser import fleet
 from tests.browser.test_list import LIST, HeldList, report
 from tests.system.command import guessed, held, reported, until
+
+_STYLES = "all => all.map((one) => getComputedStyle(one).fontStyle)"
 
 
 def tile(page, label):
@@ -77,6 +87,43 @@ class TestTheLight:
         expect(page.locator("#truth")).to_contain_text("1 origin could not be audited")
         expect(page.locator("#truth")).to_have_attribute("data-tone", "doubt")
 
+    def test_is_not_green_where_a_role_lost_its_leader(self, open_dashboard, broker):
+        fleet.audit(broker)
+        leases = [Lease(broker.store, role, "x", 600_000) for role in FENCED_ROLES[1:]]
+        for lease in leases:
+            lease.hold()
+        page = open_dashboard("/").page
+        expect(page.locator("#truth")).to_have_attribute("data-tone", "good")
+        for lease in leases[:2]:
+            lease.release()
+        expect(page.locator("#truth")).to_contain_text(
+            "No broker serve leads as dispatcher, janitor"
+        )
+        expect(page.locator("#truth")).to_have_attribute("data-tone", "doubt")
+        for lease in leases[:2]:
+            lease.hold()
+        expect(page.locator("#truth")).to_have_attribute("data-tone", "good")
+
+    def test_is_not_green_where_redis_cannot_write(self, open_dashboard, broker, monkeypatch):
+        fleet.audit(broker)
+        page = open_dashboard("/").page
+        expect(page.locator("#truth")).to_have_attribute("data-tone", "good")
+        full = replace(health.read(broker.store), aof_ok=False)
+        monkeypatch.setattr("broker.fleet.overview.read", lambda _: full)
+        expect(page.locator("#truth")).to_contain_text("Redis cannot write its log")
+        expect(page.locator("#truth")).to_have_attribute("data-tone", "doubt")
+
+    def test_still_names_what_was_found_where_redis_cannot_write(
+        self, open_dashboard, broker, monkeypatch
+    ):
+        now = broker.store.clock.now()
+        Audited(broker.store).tell(AuditSeen(at=now, origins=1, ghosts=2))
+        full = replace(health.read(broker.store), aof_ok=False)
+        monkeypatch.setattr("broker.fleet.overview.read", lambda _: full)
+        page = open_dashboard("/").page
+        expect(page.locator("#truth")).to_contain_text("2 ghosts")
+        expect(page.locator("#truth")).to_have_attribute("data-tone", "bad")
+
 
 def test_the_overview_counts_what_there_is_and_follows_it(open_dashboard, broker):
     keys = [broker.submit("echo", id=str(n)).key for n in range(3)]
@@ -88,6 +135,56 @@ def test_the_overview_counts_what_there_is_and_follows_it(open_dashboard, broker
     expect(page.locator(".listing", has_text="echo")).to_contain_text("no node offers it")
     broker.cancel(keys[1])
     expect(tile(page, "Waiting")).to_have_text("1")
+
+
+class TestTrouble:
+    """The server says at once why nothing is known: the page need not wait until it has heard nothing for long."""
+
+    def test_is_told_at_once_and_until_it_is_over(self, open_dashboard, monkeypatch):
+        met = [None]
+        monkeypatch.setattr(Readers, "trouble", property(lambda _: met[-1]))
+        dashboard = open_dashboard("/")
+        dashboard.await_live()
+        page = dashboard.page
+        met.append(Damaged("a log of a wrong type"))  # the pulse goes on meanwhile
+        expect(page.locator("#banner")).to_contain_text("ago): a log of a wrong type.")
+        expect(page.locator("#banner button")).to_be_hidden()
+        expect(page.locator("#connection")).to_have_text("not live")
+        expect(page.locator("html")).to_have_attribute("data-live", "no")
+        expect(page.locator("#banner")).to_contain_text(re.compile(r"\((?![0-6]s).* ago\): a log"))
+        met.append(None)
+        expect(page.locator("#connection")).to_have_text("live")
+        expect(page.locator("#banner")).to_be_hidden()
+
+    def test_of_redis_is_told_by_its_cause(self, open_dashboard, server, namespace):
+        store = Store.from_url(f"redis://127.0.0.1:{server.port}", namespace)
+        with serving(
+            Broker(store, settings_of(namespace=namespace, node="desk", listen="127.0.0.1:0"))
+        ) as at:
+            dashboard = open_dashboard("/", at=at, allow="Failed to load resource")
+            dashboard.await_live()
+            page = dashboard.page
+            server.stop()
+            expect(page.locator("#connection")).to_have_attribute("data-state", "troubled")
+            expect(page.locator("#banner")).to_contain_text("ago): Redis ")
+            server.start()
+            expect(page.locator("#connection")).to_have_text("live")
+
+    def test_fades_the_figures_of_every_table_on_the_overview(
+        self, open_dashboard, broker, monkeypatch
+    ):
+        met = [None]
+        monkeypatch.setattr(Readers, "trouble", property(lambda _: met[-1]))
+        broker.beat(WorkerInfo("w-1", "atlas", "ollama", 1, 1))
+        page = open_dashboard("/").page
+        expect(page.locator(".listing td[data-head=Slots]")).to_have_text("1")
+        expect(page.locator(".listing td[data-head=Beat]")).to_contain_text("ago")
+        expect(page.locator("html")).to_have_attribute("data-live", "yes")
+        figures = page.locator(".tile-value, .listing td[data-kind=number], td[data-head=Beat]")
+        assert set(figures.evaluate_all(_STYLES)) == {"normal"}
+        met.append(Damaged("a log of a wrong type"))
+        expect(page.locator("html")).to_have_attribute("data-live", "no")
+        assert set(figures.evaluate_all(_STYLES)) == {"italic"}
 
 
 class TestNodes:
@@ -160,11 +257,20 @@ class TestNodes:
         expect(card.locator("[data-verb=resume]")).to_have_count(0)
         assert not broker.fleet.flags()
 
+    def test_tell_what_becomes_of_one_job_as_of_one(self, nodes):
+        nodes.locator("[data-node=atlas] [data-verb=dead]").click()
+        fates = nodes.locator("dialog .fates li")
+        expect(fates.nth(0)).to_have_text("1 job running there: given up once its worker is silent")
+        expect(fates.nth(2)).to_contain_text("doubted once its origin is silent about it")
+
     def test_that_are_silent_can_be_marked_dead_and_removed(self, nodes, broker):
         card = nodes.locator(f"[data-node={fleet.SILENT}]")
+        expect(card).to_have_attribute("data-suspect", "yes")
         card.locator("[data-verb=dead]").click()
+        expect(nodes.locator("dialog")).to_contain_text(f"Mark {fleet.SILENT} dead?")
         nodes.locator("#dialog-yes").click()
         expect(card).to_contain_text("dead, silent ?")
+        expect(card).not_to_have_attribute("data-suspect", "yes")  # it is in no doubt any more
         card.locator("[data-verb=remove]").click()
         nodes.locator("#dialog-yes").click()
         expect(card).to_have_count(0)
@@ -194,6 +300,24 @@ def test_failures_are_grouped_and_lead_to_their_jobs(open_dashboard, broker):
 
 
 class TestGroups:
+    def test_say_where_nobody_reads(self, open_dashboard, broker):
+        list(broker.report_many(reported(str(n)) for n in range(5)))
+        fleet.member(broker, "mail", "desk", 5)
+        broker.store.client.hdel(broker.store.keys.of("desk").sub("mail"), "owner")
+        page = open_dashboard("/groups").page
+        mail = page.locator(".listing tr", has_text="mail").locator("td")
+        expect(mail.nth(2)).to_have_text("nobody")
+
+    def test_bring_what_was_parked_into_sight_of_who_asks(self, open_dashboard, broker):
+        list(broker.report_many(reported(str(n)) for n in range(3)))
+        for n in range(8):
+            fleet.member(broker, f"hooks-{n}", "desk", 2, park="no reason")
+        page = open_dashboard("/groups", viewport={"width": 375, "height": 667}).page
+        page.get_by_role("link", name="2 parked by hooks-0").click()
+        parked = page.locator(".panel", has_text="Parked by hooks-0")
+        expect(parked.locator("tbody tr")).to_have_count(2)
+        expect(parked).to_be_in_viewport(ratio=1)
+
     def test_tell_who_reads_and_how_far_behind(self, open_dashboard, broker):
         list(broker.report_many(reported(str(n)) for n in range(5)))
         fleet.member(broker, "mail", "desk", 5)

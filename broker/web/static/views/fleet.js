@@ -22,15 +22,15 @@ export function inFlight(jobs) {
 }
 
 const SAID = {
-  drain: { verb: "Drain", means: "It gets no new jobs.", running: "left to end", reported: "left to their origin" },
-  resume: { verb: "Resume", means: "It is like any other node again.", running: "", reported: "" },
+  drain: { verb: "Drain", means: "It gets no new jobs.", running: () => "left to end", reported: (its) => `left to ${its} origin` },
+  resume: { verb: "Resume", means: "It is like any other node again." },
   dead: {
-    verb: "Mark dead", means: "It counts as gone for good: it gets no new jobs, and its jobs get no grace.", danger: true,
-    running: "given up once their worker is silent", reported: "doubted once their origin is silent about them",
+    verb: "Mark dead", asks: (node) => `Mark ${node} dead?`, means: "It counts as gone for good: it gets no new jobs, and its jobs get no grace.", danger: true,
+    running: (its) => `given up once ${its} worker is silent`, reported: (its, it) => `doubted once ${its} origin is silent about ${it}`,
   },
   remove: {
     verb: "Remove", means: "It is forgotten, and its flag. One that still beats comes back.", danger: true,
-    running: "given up once their worker is silent", reported: "left to their origin",
+    running: (its) => `given up once ${its} worker is silent`, reported: (its) => `left to ${its} origin`,
   },
 };
 
@@ -39,14 +39,14 @@ export async function act(verb, node, { model, api, ask, toast }) {
   const said = SAID[verb];
   const there = inFlight(model.jobs).get(node) ?? NONE;
   const fates = verb === "resume" ? [] : [
-    [there.running, "running there", said.running], [there.placed, "waiting there", "placed elsewhere"],
+    [there.running, "running there", said.running], [there.placed, "waiting there", () => "placed elsewhere"],
     [there.reported, "reported to be there", said.reported],
   ].filter(([count]) => count);
   const beyond = !model.whole ? "Not every job is listed here: there may be more of them." : fates.length ? "" : "No jobs are there.";
   const body = [h("p", null, said.means),
-    fates.length ? h("ul", { class: "fates" }, fates.map(([count, where, fate]) => h("li", null, `${format.counted(count, "job")} ${where}: ${fate}`))) : null,
+    fates.length ? h("ul", { class: "fates" }, fates.map(([count, where, fate]) => h("li", null, `${format.counted(count, "job")} ${where}: ${count === 1 ? fate("its", "it") : fate("their", "them")}`))) : null,
     verb === "resume" ? null : h("p", null, beyond)];
-  if (!(await ask({ title: format.visible(`${said.verb} ${node}?`), body, verb: said.verb, danger: said.danger ?? false }))) return;
+  if (!(await ask({ title: format.visible(said.asks?.(node) ?? `${said.verb} ${node}?`), body, verb: said.verb, danger: said.danger ?? false }))) return;
   try {
     await api.post(`/v1/nodes/${encodeURIComponent(node)}/${verb}`);
     toast(`${node}: ${said.means}`);

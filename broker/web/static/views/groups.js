@@ -45,7 +45,7 @@ function paintOrigin(cell, { origin }) {
 }
 
 function paintOwner(cell, { owner, live }) {
-  if (!owner) mark(cell, "idle", "-", "nobody reads here");
+  if (!owner) mark(cell, "idle", "nobody", "nobody reads here");
   else mark(cell, live ? "good" : "doubt", `${owner}${live ? "" : "?"}`, live ? "its lease stands" : "its lease lapsed");
 }
 
@@ -92,14 +92,18 @@ function parkedPanel({ api, navigate }) {
       grid.show([], error.message);
     }
   };
-  const show = (name) => {
+  // It stands below all groups: on a small screen out of sight of who opens it. What was found may be longer than what was asked.
+  const see = () => element.scrollIntoView({ block: "nearest", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "instant" : "smooth" });
+  const show = async (name) => {
     if (name === group) return;
     group = name;
     element.hidden = !name;
     text(title, format.visible(`Parked by ${name}`));
     grid.show([], "Asking.");
-    if (name) ask();
-    else asking?.abort();
+    if (!name) return asking?.abort();
+    see();
+    await ask();
+    if (name === group) see();
   };
   const follow = (groups) => {
     const now = groups.filter((one) => one.group === group).reduce((all, one) => all + one.parked, 0);

@@ -3,7 +3,7 @@
 import { attribute, fill, h, text } from "../dom.js";
 import * as format from "../format.js";
 import { icon } from "../icons.js";
-import { stateOf, troubledFirst } from "../node.js";
+import { isTroubled, stateOf, troubledFirst } from "../node.js";
 import { pathOf } from "../query.js";
 import { act, inFlight } from "./fleet.js";
 import { heading, keyed, link, told } from "./parts.js";
@@ -43,7 +43,7 @@ function card(context) {
     engines, flight, facts, buttons);
   const paint = ({ node, flight: found }) => {
     attribute(element, "data-node", node.node);
-    attribute(element, "data-suspect", node.suspect ? "yes" : null);
+    attribute(element, "data-suspect", isTroubled(node) ? "yes" : null);
     attribute(element, "aria-label", `Node ${node.node}`);
     text(name, format.visible(node.node));
     state.set(...stateOf(node));
