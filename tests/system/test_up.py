@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socketserver
 import stat
 import threading
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from broker import Broker
-from broker.cli.up import _print_where
-from broker.config import data_dir, running_up
+from broker.cli.up import _print_where, _told
+from broker.config import data_dir, running_up, settings
 from broker.store.server import PrivateRedis
 from tests.ports import free_port
 from tests.system.machine import Machine, command_of, family
@@ -121,6 +124,21 @@ def test_killed_workers_come_back(machine):
 
     with machine.broker() as broker:
         assert broker.submit("echo", 3).result(timeout=60) == 3
+
+
+def test_a_full_disk_is_told_with_the_file(tmp_path, monkeypatch):
+    """Python names none where a write fails, only where an open does."""
+
+    def on_a_full_disk(descriptor, mode):
+        os.close(descriptor)
+        return Path("/dev/full").open(mode)
+
+    monkeypatch.setattr("os.fdopen", on_a_full_disk)
+    redis = SimpleNamespace(url="unix:///run/x", redis_cli="redis-cli")
+    full = re.escape(f"No space left on device: '{tmp_path / 'up.json.new'}'")
+    with pytest.raises(OSError, match=full), _told(tmp_path, redis, settings(), "off"):
+        pytest.fail("what it says of itself is not written")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_up_tells_how_to_reach_it_where_commands_do_not_find_it(capsys, monkeypatch, tmp_path):
