@@ -8,6 +8,12 @@ local function escaped(part)
   return (string.gsub(part or '', '[%%%s%c]', function(found) return format('%%%02X', string.byte(found)) end))
 end
 
+-- The caller's reading of Redis's time is early by what the call took: whoever looks finds a refusal behind the entry
+-- that it is due to.
+local function refused_at()
+  return text(max(NOW, tonumber(string.match(book.rev, '^%d+'))))
+end
+
 local function refuse(event, keys, rule, record)
   local told = call('LRANGE', keys.refused, 0, -1)
   local same = 'rule=' .. rule .. ' event=' .. event.kind .. ' state=' .. escaped(event.state or event.desired) .. ' '
@@ -19,7 +25,7 @@ local function refuse(event, keys, rule, record)
     end
   end
   call('LPUSH', keys.refused, same .. 'node=' .. escaped(event.node) .. ' seq=' .. escaped(event.seq) .. ' attempt='
-    .. escaped(event.attempt) .. ' by=' .. escaped(event.by) .. ' at=' .. NOW_TEXT .. ' count=' .. text(count))
+    .. escaped(event.attempt) .. ' by=' .. escaped(event.by) .. ' at=' .. refused_at() .. ' count=' .. text(count))
   call('LTRIM', keys.refused, 0, REFUSALS_MAX - 1)
   if record then
     call('PERSIST', keys.refused)
