@@ -88,7 +88,7 @@ def namespace() -> str:
 
 @pytest.fixture
 def store(redis_url: str, namespace: str) -> Iterator[Store]:
-    """It waits a minute for each answer: who stops waiting calls again, and may hear `duplicate` of what was applied."""
+    """It waits a minute for each answer: who gives up calls again, and may hear `duplicate` of what was applied."""
     made = Store.from_url(f"{redis_url}?socket_timeout=60", namespace)
     yield made
     made.close()
