@@ -213,7 +213,7 @@ def test_the_same_refusal_again_counts_up_and_keeps_the_newest(script):
 
 def test_a_refusal_is_not_older_than_the_entry_that_it_is_due_to(script):
     script.clock.time = CREATED  # as whoever called late after a look at the clock
-    script.apply([report(seq=5)])
+    script.apply([report(seq=3), report(seq=5)])  # the first entry of a log is dated by the caller
     script.apply([report(seq=4)])
     [refusal] = script.view.refusals(key())
     assert refusal.at == int(script.view.get(key()).rev.partition("-")[0]) > CREATED
