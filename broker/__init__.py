@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from broker.aio.client import AsyncBroker, AsyncJob
     from broker.aio.readers import AsyncReader, AsyncReaders
     from broker.client import Broker, Job
-    from broker.config import Engine, Settings, engines, settings
+    from broker.config import Engine, Settings, config_path, engines, settings
     from broker.errors import (
         BrokerError,
         Damaged,
@@ -101,6 +101,7 @@ __all__ = [  # noqa: RUF022 - grouped: it reads as a table of contents
     # Settings, and what every process of ours sets up
     "Engine",
     "Settings",
+    "config_path",
     "engines",
     "set_up_logs",
     "settings",
@@ -125,7 +126,7 @@ _HOMES = {
     "broker.aio.client": ("AsyncBroker", "AsyncJob"),
     "broker.aio.readers": ("AsyncReader", "AsyncReaders"),
     "broker.client": ("Broker", "Job"),
-    "broker.config": ("Engine", "Settings", "engines", "settings"),
+    "broker.config": ("Engine", "Settings", "config_path", "engines", "settings"),
     "broker.subscriptions.delivery": ("Delivery",),
     "broker.jobs.explain": ("Why",),
     "broker.jobs.holder": ("Holder",),

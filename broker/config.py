@@ -17,15 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    SecretStr,
-    ValidationError,
-    field_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -219,12 +211,6 @@ class Engine(BaseModel):
 
     type: str
     slots: int = Field(1, ge=1, le=1024)
-    _file: Path = PrivateAttr(Path())
-
-    @property
-    def file(self) -> Path:
-        """The configuration file that the table stands in."""
-        return self._file
 
 
 def engines() -> dict[str, Engine]:
@@ -236,7 +222,6 @@ def engines() -> dict[str, Engine]:
     for name, table in tables.items():
         try:
             made[name] = Engine.model_validate(table)
-            made[name]._file = config_path()  # noqa: SLF001 - ours, and frozen but for it
         except ValidationError as wrong:
             first = wrong.errors(include_url=False)[0]
             where = ".".join(map(str, ("engines", name, *first["loc"])))

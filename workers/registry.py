@@ -87,7 +87,7 @@ def load(imports: Iterable[str] = ()) -> dict[str, EngineSpec]:
         try:
             register(_of_table(name, table))
         except Misconfigured as wrong:
-            raise Misconfigured(f"{table.file}: {wrong}") from None
+            raise Misconfigured(f"{broker.config_path()}: {wrong}") from None
     return dict(_specs)
 
 

@@ -159,9 +159,7 @@ def _told(home: Path, redis: PrivateRedis, config: Settings, http: str) -> Itera
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
             json.dump(said, out)
-    except (
-        OSError
-    ) as failed:  # Python names the file where an open fails, but not where a write does
+    except OSError as failed:  # of a write, unlike of an open, it does not name the file
         draft.unlink(missing_ok=True)
         raise OSError(failed.errno, failed.strerror, str(draft)) from failed
     draft.replace(file)
