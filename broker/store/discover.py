@@ -25,8 +25,7 @@ def _answers(url: str) -> bool:
     except Unanswered:
         return False
     except BrokerError:
-        return True
-    else:
-        return True
+        pass
     finally:
         client.close()
+    return True

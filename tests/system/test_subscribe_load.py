@@ -15,8 +15,6 @@ from tests.store.readers import ORIGIN, report
 from tests.system.subscriber import Ledger, log_revs
 from tests.workers.fleet import until
 
-#: Some of these take half a minute, and ten times as long on a busy machine: none of that is a hang.
-
 THREADS = 16
 #: Events a call, so that threads interleave often.
 BATCH = 5

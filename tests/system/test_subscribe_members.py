@@ -25,8 +25,6 @@ from tests.system.subscriber import (
     sub,
 )
 
-#: Some of these take half a minute, and ten times as long on a busy machine: none of that is a hang.
-
 #: Short enough not to wait for long.
 LEASE_MS = 1_500
 #: No machine stands still for so long: who lives keeps its leases.

@@ -17,8 +17,6 @@ from broker.store.server import PrivateRedis
 from tests.system.command import Command, until
 from tests.system.peers import Peer
 
-#: Some of these take half a minute, and ten times as long on a busy machine: none of that is a hang.
-
 NODES = ("alpha", "beta", "gamma")
 #: How long processes may take that begin all at once: it catches a hang, and no slow machine.
 SECONDS_MAX = 300.0

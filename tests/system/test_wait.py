@@ -21,8 +21,6 @@ from tests.ports import free_port
 from tests.system.command import guessed, held, reported, until, waits
 from tests.system.looping import Loop
 
-#: Some of these start Redis and a process, which takes a while on a busy machine: none of that is a hang.
-
 #: Longer than any of this takes: who needs it hangs.
 LONG = 100.0
 #: What takes a look, which is a second at most, is over by then, on whatever machine.

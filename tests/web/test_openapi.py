@@ -27,8 +27,6 @@ CHECKS = (
     "response_schema_conformance",
 )  # fmt: skip
 
-#: Thousands of questions: half a minute on a machine of its own.
-
 #: A stream never ends by itself: it is asked below.
 STREAM = "/v1/watch"
 
