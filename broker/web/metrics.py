@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -32,9 +32,6 @@ router = APIRouter(tags=["health"])
 
 _log = logging.getLogger(__name__)
 
-#: What Redis told: how it stands, and the groups.
-_Seen = tuple[Overview, list[dict[str, Any]]]
-
 
 @router.get(
     "/metrics",
@@ -46,6 +43,14 @@ async def metrics(request: Request) -> Response:
     meter: Meter = request.app.state.meter
     text, media_type = await meter.page(request.headers.get("accept", ""))
     return Response(text, headers={"Content-Type": media_type})
+
+
+class _Seen(NamedTuple):
+    """One look."""
+
+    listed: bool  #: whether the list that was counted was whole
+    found: Overview
+    groups: list[dict[str, Any]]
 
 
 class Meter(Collector):
@@ -98,31 +103,30 @@ class Meter(Collector):
 
     def _read(self) -> _Seen:
         broker, readers = self._hub.broker.broker, self._hub.readers
-        age = readers.age_seconds
+        listed, age = readers.is_listed, readers.age_seconds
         found = overview(broker, readers.records, list_age_seconds=age, doubts=self._doubts)
         try:
             groups = groups_json(broker)
         except Damaged as error:
             found.damaged.append(str(error))
             groups = []
-        return found, groups
+        return _Seen(listed, found, groups)
 
     def collect(self) -> Iterator[Metric]:
         """All but what the process counts itself."""
         readers, seen = self._hub.readers, self._seen
         process = Process(
             turns=dict(self._hub.turns()),
-            listed=readers.is_listed,
+            listed=seen.listed if seen else readers.is_listed,
             age_seconds=readers.age_seconds,
             drift=readers.drift,
         )
         yield from self._gauges.process(process, is_up=seen is not None)
         if seen is None:
             return
-        found, groups = seen
-        if process.listed:
-            yield from self._gauges.jobs(found)
-        yield from self._gauges.books(found)
-        yield from self._gauges.groups(groups)
+        if seen.listed:
+            yield from self._gauges.jobs(seen.found)
+        yield from self._gauges.books(seen.found)
+        yield from self._gauges.groups(seen.groups)
         for part in (gauges.audit, gauges.redis, gauges.leaders):
-            yield from part(found)
+            yield from part(seen.found)

@@ -30,6 +30,7 @@ from tests.roles.fleet import ORIGIN, Fleet
 from tests.store.members import Owner
 from tests.store.readers import ORIGIN as READ
 from tests.store.readers import kill
+from tests.web import follower
 from tests.web.asking import BEARER, TOKEN
 from tests.web.scraping import OPEN_METRICS, listed, scrape, scrape_until
 
@@ -214,6 +215,30 @@ def test_no_job_is_counted_before_all_are_listed(fleet, serve, monkeypatch):
     assert page.get("broker_log_entries") == 1
     go_on.set()
     assert listed(url).get("broker_jobs", state="running") == 1
+
+
+def test_a_look_at_a_part_of_the_list_counts_no_job_though_the_list_is_whole_by_then(
+    fleet, serve, monkeypatch
+):
+    fleet.report("7")
+    go_on, changes, look = threading.Event(), Watcher.changes, metrics.overview
+
+    def late(watcher, wait_ms):
+        go_on.wait(60)
+        return changes(watcher, wait_ms)
+
+    def slow(broker, records, **told):
+        found = look(broker, records, **told)
+        go_on.set()
+        follower.listed(url)
+        return found
+
+    monkeypatch.setattr(Watcher, "changes", late)
+    url = serve()
+    monkeypatch.setattr(metrics, "overview", slow)
+    page = scrape(url)
+    assert page.get("broker_watch_listed") == 0
+    assert page.get("broker_jobs", state="running") is None
 
 
 def test_what_was_there_before_is_in_no_histogram(fleet, serve):
