@@ -130,6 +130,7 @@ class Churn:
     told: dict[str, int] = field(default_factory=dict)
 
     def __enter__(self):
+        self._lock = threading.Lock()  # `told` is written by each writer, and read meanwhile
         self._over = threading.Event()
         self._errors: list[BaseException] = []
         self._threads = [
@@ -148,7 +149,8 @@ class Churn:
 
     @property
     def applied(self):
-        return sum(count for answer, count in self.told.items() if answer.startswith("applied"))
+        with self._lock:
+            return sum(count for answer, count in self.told.items() if answer.startswith("applied"))
 
     def _run(self, n, turn):
         store = Store.from_url(self.url, self.namespace)
@@ -197,4 +199,5 @@ class Churn:
         for answer in answers:
             assert answer.outcome != "error", answer
             name = f"{answer.outcome} {answer.rule}"
-            self.told[name] = self.told.get(name, 0) + 1
+            with self._lock:
+                self.told[name] = self.told.get(name, 0) + 1
