@@ -201,8 +201,8 @@ def test_the_end_of_a_job_is_told_when_what_stood_in_its_way_is_mended(fleet, tm
     job, go = hold(fleet, tmp_path)
     client, keys = fleet.broker.store.client, fleet.broker.store.keys
     name = keys.of(job.key.origin).log if damaged == "log" else keys.of_job(job.key).job
-    client.rename(name, "aside")
-    client.set(name, "spoilt")
+    with client.pipeline(transaction=True) as pipe:  # a beat between the two would find no job
+        pipe.rename(name, "aside").set(name, "spoilt").execute()
     if damaged == "job":
         until(lambda: "cannot beat" in worker.log.read_text())
     go.touch()
