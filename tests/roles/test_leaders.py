@@ -8,14 +8,15 @@ import pytest
 
 from broker.roles.sweeper import Sweeper
 from broker.rules.event import Place
-from broker.rules.liveness import Budgets
 from broker.store.lease import Lease
 from broker.store.server import PrivateRedis
 from broker.store.store import Store
-from tests.roles.fleet import settle
+from tests.roles.fleet import PATIENT, settle
 
 ROLES = ("dispatcher", "janitor", "sweeper")
 OLD, NEWBORN = "old", "newborn"
+#: For so long nobody beats of whom a sweeper is to judge.
+SILENT_MS = PATIENT.guess_ms + 1_000
 
 
 def test_a_term_outlives_a_restart_of_redis(tmp_path, namespace):
@@ -58,7 +59,7 @@ class Roles:
         self.fleet = fleet
         self.seconds = 0.0
         # The log's own times are Redis's: let none of them be later than what this clock says.
-        fleet.clock.ahead_ms = 60_000
+        fleet.clock.ahead_ms = 3_600_000
         self.made = []
         fleet.workers_of("node-a", count=2)
 
@@ -71,7 +72,7 @@ class Roles:
             return self.fleet.auditor()
         store = Store.from_url(self.fleet.store.url, self.fleet.store.keys.namespace)
         store.clock = self.fleet.clock
-        self.made.append(Sweeper(store, budgets=Budgets(), fleet_ms=0, here=lambda: self.seconds))
+        self.made.append(Sweeper(store, budgets=PATIENT, fleet_ms=0, here=lambda: self.seconds))
         return self.made[-1]
 
     def close(self):
@@ -85,7 +86,7 @@ class Roles:
         if role == "janitor":
             fleet.report_many(range(5), origin=origin)
             return lambda: fleet.log(origin)
-        silent_ms = 6_000 if role == "sweeper" else 0
+        silent_ms = SILENT_MS if role == "sweeper" else 0
         fleet.clock.ahead_ms -= silent_ms
         key = fleet.submit(7, origin=origin)
         if role == "sweeper":
@@ -97,8 +98,8 @@ class Roles:
 
     def silence(self):
         """Long enough for a sweeper to have listened."""
-        self.fleet.clock.ahead_ms += 6_000
-        self.seconds += 6.0
+        self.fleet.clock.ahead_ms += SILENT_MS
+        self.seconds += SILENT_MS / 1000
 
 
 @pytest.fixture
