@@ -24,7 +24,7 @@ def dispatcher(fleet):
     store.close()
 
 
-def drive(dispatcher, condition, seconds=60):
+def drive(dispatcher, condition, seconds=300):
     """Let the dispatcher step until the condition holds."""
 
     def stepped():
