@@ -46,8 +46,9 @@ def _speaks_late(run, stack):
         until(lambda: stack.broker.get(key).attempt == 2)
         frozen.last(3)
         go.touch()
-    until(lambda: any(one.rule in LATE for one in stack.broker.why(key).refusals))
-    [refused] = [one for one in stack.broker.why(key).refusals if one.event == "finish"]
+    [refused] = until(
+        lambda: [one for one in stack.broker.why(key).refusals if one.event == "finish"]
+    )
     assert (refused.rule in LATE, refused.attempt, refused.state, refused.by) == (
         True, 1, "completed", worker.name,
     ), refused  # fmt: skip
