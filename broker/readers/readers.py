@@ -181,14 +181,15 @@ class Readers:
     def _tell(self, changes: list[Change]) -> None:
         # Of a log that cannot be read nobody hears while the others are busy, nor that it can be again.
         damage, trouble = self._watcher.damage, self._list.trouble
-        if damage is None and trouble is not None:
+        is_over = damage is None and trouble is not None
+        if is_over:
             _log.warning("readers: it works again")
-            self._list.trouble = None
-        if not self._watcher.is_behind and damage is None:
-            self._current_at = time.monotonic()
+        is_whole, known_at = not self._watcher.is_behind, time.monotonic()
         steps = self._list.follow(
-            changes, self._watcher.cursor, is_listed=not self._watcher.is_behind
+            changes, self._watcher.cursor, is_listed=is_whole, is_over=is_over
         )
+        if is_whole and damage is None:
+            self._current_at = known_at  # not before: an age of nothing would go with a list of old
         if damage is not None and damage is not trouble:
             self._meet(damage)  # after what was read: either wakes who waits for the first list
         if self._told is not None:

@@ -147,9 +147,16 @@ class SharedList:
         if is_rung:
             inbox.ring_bell()
 
-    def follow(self, changes: list[Change], cursor: Cursor, *, is_listed: bool) -> list[Step]:
-        """Tell these to all who ask for them. `is_listed`: whether everything was listed by now."""
+    def follow(
+        self, changes: list[Change], cursor: Cursor, *, is_listed: bool, is_over: bool = False
+    ) -> list[Step]:
+        """Tell these to all who ask for them. `is_listed`: whether everything was listed by now.
+
+        `is_over`: whether the trouble is. Who sees that it is sees what was missed, too.
+        """
         with self.lock:
+            if is_over:
+                self.trouble = None
             steps = [Step(change, self._absorb(change)) for change in changes]
             self._history.add(steps)
             self.cursor = cursor

@@ -319,6 +319,30 @@ class TestDamage:
                 ended.set()
             working.result(SECONDS_MAX)
 
+    def test_it_is_not_said_to_be_over_before_what_was_missed_is_told(
+        self, desk, store, readers, monkeypatch
+    ):
+        """Else whoever looks between the two takes what he holds for all that there is."""
+        shelf = Desk(store, "shelf")
+        shelf.report("a")
+        until(lambda: key("a", "shelf") in readers.records)
+        self.spoil(shelf)
+        until(lambda: readers.trouble)
+        known_at, seen = readers._current_at, []
+
+        def look(changes, *place, follow=readers._list.follow, **how):
+            seen.append((len(changes), type(readers.trouble), readers._current_at))
+            return follow(changes, *place, **how)
+
+        monkeypatch.setattr(readers._list, "follow", look)
+        store.client.delete(store.keys.of_job(key("a", "shelf")).job)
+        store.client.zrem(shelf.keys.ids, key("a").member)
+        store.client.delete(shelf.keys.log)
+        until(lambda: readers.trouble is None)
+        assert readers.records == {}
+        assert [one for one in seen if one[0]] == [(1, Damaged, known_at)]
+        until(lambda: readers._current_at > known_at)
+
     def test_one_that_is_damaged_from_the_start_hides_no_other(self, desk, reading, store):
         shelf = Desk(store, "shelf")
         shelf.report("a")
