@@ -12,6 +12,7 @@ import pytest
 
 from broker import Damaged, Resync, Unavailable
 from broker.readers.readers import Readers
+from broker.rules.ring import SIZE
 from broker.store import follow
 from broker.store.store import Store
 from tests.store.readers import (
@@ -69,10 +70,12 @@ class TestClosing:
         done = threading.Event()
 
         def burst():
-            for number in range(100_000):
+            """Of the same jobs again and again: more than a ring holds, but never more than are quickly listed."""
+            for number in count(1):
                 if done.is_set():
                     return
-                desk.report_many(range(10 * number, 10 * number + 10))
+                at = 10 * number % (2 * SIZE)
+                desk.report_many(range(at, at + 10), seq=number)
 
         def read(reader):
             reader.snapshot()
@@ -91,21 +94,23 @@ class TestClosing:
 
         with ThreadPoolExecutor(7) as pool:
             writing = pool.submit(burst)
-            for turn in range(15):
-                readers = Readers(reading)
-                opened = [pool.submit(read, readers.open()) for _ in range(6)]
-                idle = readers.open()
-                idle.snapshot()
-                changes_until(idle, lambda told: told)
-                threading.Event().wait(0.003 * turn)  # at another moment of the burst each turn
-                readers.close()
-                for reader in opened:
-                    batches = reader.result(SECONDS_MAX)
-                    assert all(
-                        change.key and change.record for batch in batches for change in batch
-                    )
-                assert idle.changes(600_000) == []
-            done.set()
+            try:
+                for turn in range(15):
+                    readers = Readers(reading)
+                    opened = [pool.submit(read, readers.open()) for _ in range(6)]
+                    idle = readers.open()
+                    idle.snapshot()
+                    until(lambda idle=idle: hears(idle))
+                    threading.Event().wait(0.003 * turn)  # at another moment of the burst each turn
+                    readers.close()
+                    for reader in opened:
+                        batches = reader.result(SECONDS_MAX)
+                        assert all(
+                            change.key and change.record for batch in batches for change in batch
+                        )
+                    assert idle.changes(600_000) == []
+            finally:
+                done.set()
             writing.result()
 
     def test_closing_one_of_them_from_another_thread_ends_that_one_at_once(self, desk, readers):
@@ -258,6 +263,14 @@ class TestLoss:
             reader.changes(300)
         assert time.monotonic() - begun > 0.29
         assert [entry.getMessage() for entry in caplog.records] == ["readers: away; trying on"]
+
+
+def hears(reader):
+    """Whether it is told anything, be it that it fell behind."""
+    try:
+        return reader.changes(500)
+    except Resync:
+        return True
 
 
 def listed(reader):
