@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from broker import Broker, Job, NotFound, Record, TimedOut, Unavailable
+from broker import AsyncBroker, Broker, Job, NotFound, Record, TimedOut, Unavailable
 from broker.rules.event import Prune, Remove
 from broker.store.server import PrivateRedis
 from broker.waiting import wait
@@ -60,18 +60,27 @@ def loop() -> Iterator[Loop]:
 def waits_for(
     request: pytest.FixtureRequest, pool: ThreadPoolExecutor, loop: Loop
 ) -> Callable[..., Future[Record | None]]:
-    """Begins to wait, on a thread or in an event loop; returns when the waiter sleeps."""
+    """Begins to wait, on a thread or in an event loop; returns when the waiter has seen the job, and sleeps."""
 
     def begin(broker: Broker, job: Job, timeout: float | None = LONG) -> Future[Record | None]:
         until(lambda: not waits(broker))  # nobody whom another test left there
-        if request.param == "blocks":
+        if request.param == "blocks":  # it looks before it sleeps
             sleeper = pool.submit(job.wait, timeout)
-        else:
-            sleeper = loop.begin(loop.twin(broker).wait(job.key, timeout))
-        until(lambda: waits(broker) or sleeper.done())
+            until(lambda: waits(broker) or sleeper.done())
+            return sleeper
+        twin = loop.twin(broker)
+        sleeper = loop.begin(twin.wait(job.key, timeout))
+        # One thread sleeps, and another one looks: that may come later.
+        until(lambda: (waits(broker) and has_seen(twin)) or sleeper.done())
         return sleeper
 
     return begin
+
+
+def has_seen(twin: AsyncBroker) -> bool:
+    """Whether what is awaited there was looked at."""
+    begun = list(twin._waits._tells)
+    return bool(begun) and all(wait.record for wait in begun)
 
 
 def kill(server: PrivateRedis) -> None:
@@ -194,10 +203,17 @@ class TestRedis:
         with pytest.raises(NotFound, match="was not removed: Redis lost it"):
             sleeper.result(SOON)
 
-    def test_flushed_and_told_of_anew_is_a_loss_too(self, here, waits_for):
+    def test_flushed_and_told_of_anew_is_a_loss_too(self, server, here, waits_for):
         sleeper = waits_for(here, here.submit("echo", id="7"))
-        here.store.client.flushall()
-        here.submit("echo", id="7")
+        client = here.store.client
+        with Broker.from_url(server.url, namespace="anew", node="desk") as anew:
+            anew.submit("echo", id="7")
+        told = {name: client.dump(name) for name in client.keys("anew:*")}
+        with client.pipeline() as at_once:  # who looks in between is told of the flush
+            at_once.flushall()
+            for name, value in told.items():
+                at_once.restore(name.replace(b"anew", b"waiting", 1), 0, value)
+            at_once.execute()
         with pytest.raises(NotFound, match="replaced by another job of its name"):
             sleeper.result(SOON)
 
