@@ -193,9 +193,10 @@ def test_the_table_is_drawn_anew_by_each_change_and_not_by_a_clock(command, brok
             broker.submit("echo")
             shown(b"%d jobs" % number)
         watching.send_signal(signal.SIGTERM)
+        last = b""
         with contextlib.suppress(OSError):  # the other end is closed
             while data := os.read(master, 65536):
-                last = data
+                last += data
         until(lambda: watching.poll() is not None)
         assert b"\x1b[?1049l" in last
     os.close(master)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -144,6 +146,17 @@ class TestFinding:
         assert {listed.key for listed in broker.jobs()} == {one.key, two.key}
 
 
+@contextmanager
+def soon(act: Callable[..., object], *args: object) -> Iterator[None]:
+    """Have it done on another thread, which has its answer before the connections are closed."""
+    timer = threading.Timer(0.2, act, args)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
+
+
 class TestEnding:
     def test_the_result_comes_back(self, broker: Broker) -> None:
         job = broker.submit("echo", 1)
@@ -170,15 +183,15 @@ class TestEnding:
     def test_waiting_ends_when_the_job_does(self, broker: Broker) -> None:
         job = broker.submit("echo", 1)
         held = holder(broker, job.key)
-        threading.Timer(0.2, held.finish, ("completed",)).start()
-        record = job.wait(timeout=60)
+        with soon(held.finish, "completed"):
+            record = job.wait(timeout=60)
         assert record is not None
         assert record.state == "completed"
 
     def test_waiting_ends_when_the_job_is_removed(self, broker: Broker) -> None:
         job = broker.submit("echo", 1)
-        threading.Timer(0.2, broker.remove, (job.key,)).start()
-        assert job.wait(timeout=60) is None
+        with soon(broker.remove, job.key):
+            assert job.wait(timeout=60) is None
 
     def test_waiting_has_a_deadline(self, broker: Broker) -> None:
         with pytest.raises(TimedOut):
