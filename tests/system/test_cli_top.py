@@ -45,8 +45,16 @@ class Screen:
         ]
 
     async def press(self, *keys):
-        await self._pilot.press(*keys)
-        await self._pilot.pause()
+        """One after the other, each when what it means was done: textual waits for no more than the last one."""
+        for key in keys:
+            await self._pilot.press(key)
+            await self._pilot.pause()
+
+    async def wish(self, key, answer="y"):
+        """Press the key of a wish, and answer its question."""
+        await self.press(key)
+        await self.shows("y yes")
+        await self.press(answer)
 
     async def size(self, columns, lines=24):
         await self._pilot.resize_terminal(columns, lines)
@@ -56,10 +64,6 @@ class Screen:
         while not condition():
             assert time.monotonic() < deadline, self.text
             await asyncio.sleep(0.02)
-
-    async def drawn_again(self):
-        drawn_at = self.app._drawn_at
-        await self.until(lambda: self.app._drawn_at > drawn_at)
 
     async def shows(self, *texts):
         await self.until(lambda: all(text in self.text for text in texts))
@@ -213,13 +217,16 @@ def test_text_state_and_order_choose_the_rows(fleet):
             await screen.shows(f"state {state}")
             await screen.until(lambda rows=rows: screen.rows == rows)
         await screen.press("s", "s")
-        seen = []
-        for _ in ORDERS:
+        await screen.shows("3 of 3 jobs: newest first")
+        first, *others = ORDERS
+        seen = {}
+        for order in (*others, first):
             await screen.press("t")
-            seen.append(screen.rows)
-        assert [QUEUED, RUNNING, FAILED] in seen  # oldest first
-        assert [RUNNING, QUEUED, FAILED] in seen  # by state
-        assert seen[-1] == [FAILED, RUNNING, QUEUED]  # round again
+            await screen.shows(f"3 of 3 jobs: {order}")
+            seen[order] = screen.rows
+        assert seen["oldest first"] == [QUEUED, RUNNING, FAILED]
+        assert seen["by state"] == [RUNNING, QUEUED, FAILED]
+        assert seen["newest first"] == [FAILED, RUNNING, QUEUED]  # round again
 
     look(fleet, scenario)
 
@@ -312,14 +319,16 @@ def test_a_wish_is_asked_about_and_told_of(broker):
         await screen.press("enter")  # nothing is done by haste
         await screen.shows("2 of 2 jobs")
         assert state("b") == "queued"
-        await screen.press("c", "y")
+        await screen.wish("c")
         await screen.shows("desk/echo//b cancelled")
         assert (state("a"), state("b")) == ("queued", "cancelled")
-        await screen.press("r", "f", "y")
+        await screen.wish("r", "f")  # which it does not offer
+        await screen.press("y")
         await screen.shows("handed in again as desk/echo//")
-        await screen.press("end", "r", "y")
+        await screen.press("end")
+        await screen.wish("r")
         await screen.shows("not_terminal")
-        await screen.press("d", "y")
+        await screen.wish("d")
         await screen.until(lambda: broker.view.get(jobs["a"].key) is None)
         await screen.until(lambda: len(screen.rows) == 2)
 
@@ -332,10 +341,12 @@ def test_force_is_a_second_thought(broker):
 
     async def scenario(screen):
         await screen.until(lambda: bool(screen.rows))
-        await screen.press("enter", "c", "y")
+        await screen.press("enter")
+        await screen.shows("decided by  started")
+        await screen.wish("c")
         await screen.shows("asked to stop")
         assert broker.get(job.key).state == "running"
-        await screen.press("c", "f")
+        await screen.wish("c", "f")
         await screen.until(lambda: broker.get(job.key).state == "cancelled")
 
     look(broker, scenario)
@@ -344,11 +355,12 @@ def test_force_is_a_second_thought(broker):
 def test_the_cursor_keeps_to_its_job_and_the_first_place_to_the_newest(fleet):
     async def scenario(screen):
         await screen.press("down")
-        assert str(screen.app.jobs.row) == RUNNING[0]
+        await screen.until(lambda: str(screen.app.jobs.row) == RUNNING[0])
         fleet.report(reported("10", created_at=1_700_000_000_010))
         await screen.until(lambda: len(screen.rows) == 4)
         assert str(screen.app.jobs.row) == RUNNING[0]
         await screen.press("home")
+        await screen.until(lambda: str(screen.app.jobs.row) == "desk/ollama//10")
         fleet.report(reported("11", created_at=1_700_000_000_011))
         await screen.until(lambda: len(screen.rows) == 5)
         assert str(screen.app.jobs.row) == "desk/ollama//11"
@@ -372,7 +384,7 @@ def test_ten_thousand_jobs_cost_no_more_cells_than_the_screen_holds(broker):
         assert 0 < len(asked) <= 24 * 2 * (2 * len(keys) + len(drawn))
         await screen.press("end")
         newest = max(str(key) for key in screen.app.jobs.rows)
-        assert newest not in screen.text
+        await screen.until(lambda: newest not in screen.text)
         await screen.press("slash", *newest[-6:], "enter")
         await screen.until(lambda: screen.rows == [(newest, "queued")])
 
@@ -417,12 +429,17 @@ def test_no_text_steers_it_nor_is_read_as_markup(broker):
 
     async def scenario(screen):
         seen = screen.text
-        for keys in (["o"], ["j", "enter"], ["escape", "down", "enter"], ["c"], ["y"]):
+        for keys, *texts in (
+            (["o"], "Failures"),
+            (["j", "enter"], "decided by  started", "Output"),
+            (["escape", "down", "enter"], "first_sighting", "Output"),
+            (["c"], "y yes"),
+            (["y"], "too_late at"),
+        ):
             await screen.press(*keys)
-            await screen.drawn_again()
+            await screen.shows(*texts)
             seen += screen.text
         assert "[bold red]x[/]" in seen
-        assert "Output" in seen
         assert not CONTROL.search(seen)
 
     look(broker, scenario, size=(150, 60))
@@ -439,8 +456,10 @@ def test_without_redis_it_says_so_and_goes_on_when_it_is_back(server, namespace)
             await screen.shows("Redis is away for ")
             assert len(screen.rows) == 1
             await screen.press("enter")
-            await screen.shows("Redis is away for ")
-            await screen.press("escape", "c", "y")
+            await screen.shows("reading ...", "Redis is away for ")
+            await screen.press("escape")
+            await screen.shows("Redis is away for ", "q quit")
+            await screen.wish("c")
             server.start()
             broker.report(reported("8"))
             await screen.until(lambda: len(screen.rows) == 2)
