@@ -88,7 +88,7 @@ def states(changes):
 
 
 def run(coroutine):
-    asyncio.run(asyncio.wait_for(coroutine, 100))
+    asyncio.run(asyncio.wait_for(coroutine, 300))
 
 
 class TestFollowing:
