@@ -18,6 +18,7 @@ from broker.store.server import PrivateRedis
 from broker.web import health
 from tests.system.command import until
 from tests.web.asking import Answer, ask, served
+from tests.web.follower import Stream
 from tests.web.test_serve_command import restricted
 
 
@@ -160,7 +161,10 @@ def test_from_the_order_to_end_on_nobody_is_sent_here(serve: Callable[..., str])
     draining = threading.Event()
     url = serve(draining=draining)
     until(lambda: ask(url, "/readyz").status == 200)
-    draining.set()
+    with Stream(url) as following:
+        draining.set()
+        # Before its streams end, it hangs up on connections that rest: on one of ours, too, that has not asked yet.
+        until(following.ended.is_set)
     assert wrong(ask(url, "/readyz")) == {"process": "about to end"}
     assert ask(url, "/livez").status == 200
     assert ask(url, "/version").status == 200
