@@ -53,8 +53,12 @@ def run_a_job(store):
 
 
 def tells_of_it_all(page):
-    """Whether all of that is on it: the list, and what the process counts, each come when they come."""
-    return page.get("broker_jobs", state="queued") and page.all("broker_job_run_seconds_count")
+    """Whether all of that is on it: the list and each count of the process come when they come, one by one."""
+    return (
+        page.all("broker_jobs") == {("completed",): 1, ("queued",): 1}
+        and page.all("broker_job_wait_seconds_count")
+        and page.all("broker_job_run_seconds_count")
+    )
 
 
 @pytest.fixture(autouse=True)
