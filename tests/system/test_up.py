@@ -20,7 +20,7 @@ from broker.config import data_dir, running_up, settings
 from broker.store.server import PrivateRedis
 from tests.ports import free_port
 from tests.system.machine import Machine, command_of, family
-from tests.workers.fleet import alive, until
+from tests.workers.fleet import alive, parent, until
 
 
 @pytest.fixture
@@ -118,7 +118,9 @@ def test_an_order_to_end_cuts_a_long_job_off_and_leaves_no_process(machine):
 
 def test_killed_workers_come_back(machine):
     up = machine.up("--engine", "echo", nodes=1)
-    [supervisor] = [pid for pid in family(up.pid) if "broker.cli worker" in command_of(pid)]
+    # Who was forked a moment ago still has the name of its parent.
+    supervisors = [pid for pid in family(up.pid) if "broker.cli worker" in command_of(pid)]
+    [supervisor] = [pid for pid in supervisors if parent(pid) == up.pid]
     os.kill(supervisor, signal.SIGKILL)
     until(lambda: not alive(supervisor))
 
