@@ -229,6 +229,7 @@ class _Trouble:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._lock = threading.Lock()
         self._pauses: dict[int, float] = {}  # thread -> its last pause, while it is in trouble
 
     def meets(self, step: Callable[[], object], stop: threading.Event) -> None:
@@ -237,12 +238,16 @@ class _Trouble:
         try:
             step()
         except Exception as error:  # noqa: BLE001 - it outlives whatever one step met
-            if not self._pauses:
+            with self._lock:
+                is_new = not self._pauses
+                doubled = max(PAUSE_SECONDS_MIN, 2 * self._pauses.get(thread, 0))
+                self._pauses[thread] = pause = min(doubled, PAUSE_SECONDS_MAX)
+            if is_new:
                 trace = None if isinstance(error, BrokerError) else error
                 _log.warning("group %s: %s; trying on", self._name, error, exc_info=trace)
-            doubled = max(PAUSE_SECONDS_MIN, 2 * self._pauses.get(thread, 0))
-            self._pauses[thread] = pause = min(doubled, PAUSE_SECONDS_MAX)
             stop.wait(pause * random.uniform(0.8, 1))
         else:
-            if self._pauses.pop(thread, 0) and not self._pauses:
+            with self._lock:
+                is_over = self._pauses.pop(thread, 0) and not self._pauses
+            if is_over:
                 _log.warning("group %s works again", self._name)

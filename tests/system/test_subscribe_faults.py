@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
@@ -14,7 +16,7 @@ from broker.store.parked import parked
 from broker.store.server import PrivateRedis
 from broker.store.store import Store
 from broker.subscriptions.member import Member
-from broker.subscriptions.subscription import REST_SECONDS
+from broker.subscriptions.subscription import REST_SECONDS, _Trouble
 from tests.ports import free_port
 from tests.store.readers import until
 from tests.system.subscriber import Ledger, broker_with, desk_of, log_revs, sub, subscribed
@@ -205,6 +207,23 @@ def test_an_outage_is_told_once_and_closing_in_it_ends_it(server, own_broker, ca
         assert subscription.join(60)
     assert len([one for one in caplog.records if "trying on" in one.message]) == 1
     assert "left to lapse" in caplog.text
+
+
+def test_what_both_threads_meet_at_once_is_told_once(monkeypatch):
+    def fail():
+        both.wait(60)
+        raise Unavailable("not now")
+
+    def tell(*words, **more):
+        told.append(words)
+        time.sleep(0.1)  # as long as the other one needs to come here, too
+
+    both, told, trouble, closed = threading.Barrier(2), [], _Trouble("g"), threading.Event()
+    closed.set()
+    monkeypatch.setattr("broker.subscriptions.subscription._log.warning", tell)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(trouble.meets, [fail, fail], [closed, closed]))
+    assert len(told) == 1
 
 
 @pytest.mark.parametrize("error", [Unavailable("not now"), ValueError("our own mistake")])
