@@ -22,7 +22,7 @@ from broker.store.group import Group
 from broker.store.store import Store
 from broker.web import health
 from broker.web.server import serving
-from tests.system.command import until
+from tests.system.command import PATIENCE_MS, until
 from tests.system.machine import Machine
 
 README = Path(__file__).parents[2] / "README.md"
@@ -58,7 +58,7 @@ def desk(broker: Broker) -> Broker:
     broker.remove("6")
     broker.beat(WorkerInfo(name="gpu-1-w", node="gpu-1", engine="ollama", pid=1, started_at=1_000))
     broker.flag_node("gpu-1", "drained")
-    group = Group(broker.store, "billing", "billing-1", lease_ms=5_000, parked_max=10)
+    group = Group(broker.store, "billing", "billing-1", lease_ms=PATIENCE_MS, parked_max=10)
     group.look(["desk"])
     term = group.claim("desk").term
     (first, _), _ = group.fetch("desk", term, 2).entries
@@ -249,8 +249,12 @@ def test_the_subscriber_of_the_readme_is_told_until_control_c(
         text=True,
     )
     assert program.stdout is not None
+    group = broker.store.keys.of("desk").sub("billing")
     try:
         assert program.stdout.readline() == "desk/ollama//7 completed\n"
+        taken = broker.store.client.hget(group, "until")
+        # Its second thread renews the lease: it is long since it began to wait for the end.
+        until(lambda: broker.store.client.hget(group, "until") != taken)
         program.send_signal(signal.SIGINT)
         out, err = program.communicate(timeout=60)
     finally:
