@@ -33,10 +33,15 @@ def events(block: str) -> list[Any]:
     return [json.loads(line) for line in block.splitlines()]
 
 
+def patient(url: str, namespace: str) -> Store:
+    """It waits a minute for each answer: who calls again hears `duplicate` of what was applied."""
+    return Store.from_url(f"{url}?socket_timeout=60", namespace)
+
+
 @pytest.fixture
 def url(redis_url: str, namespace: str) -> Iterator[str]:
     given = settings_of(namespace=namespace, node="desk", listen="127.0.0.1:0")
-    with serving(Broker(Store.from_url(redis_url, namespace), given)) as found:
+    with serving(Broker(patient(redis_url, namespace), given)) as found:
         yield found
 
 
@@ -106,7 +111,7 @@ def test_the_loop_of_the_page_posts_until_it_is_answered(
     exec(program, named)
     where = f"redis://127.0.0.1:{server.port}"
     given = settings_of(namespace=namespace, node="desk", listen="127.0.0.1:0")
-    with serving(Broker(Store.from_url(where, namespace), given)) as url:
+    with serving(Broker(patient(where, namespace), given)) as url:
         said = events(blocks("jsonl")[-1])
         server.stop()
         started = threading.Timer(0.5, server.start)
