@@ -32,7 +32,7 @@ from broker.store.log import Log
 from broker.store.queue import move_due
 from broker.store.store import Store
 from broker.store.view import View
-from tests.store.readers import ORIGIN
+from tests.store.readers import ORIGIN, patient
 
 TERM = 10**14
 ENGINES = ("ollama", "a b/%")
@@ -153,7 +153,7 @@ class Churn:
             return sum(count for answer, count in self.told.items() if answer.startswith("applied"))
 
     def _run(self, n, turn):
-        store = Store.from_url(self.url, self.namespace)
+        store = Store.from_url(patient(self.url), self.namespace)
         try:
             chance = random.Random(f"{self.seed} {n}")
             while not self._over.is_set():

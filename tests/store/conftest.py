@@ -10,7 +10,7 @@ import pytest
 from broker.rules.bounds import Bounds
 from broker.store.store import Store
 from broker.store.watch import Watcher
-from tests.store.readers import Desk
+from tests.store.readers import Desk, patient
 from tests.store.shop import Shop
 from tests.store.story import Story
 from tests.store.twins import LedgerTwin, RedisTwin
@@ -53,7 +53,7 @@ def desk(store: Store) -> Desk:
 def desk_on_each(request: pytest.FixtureRequest, namespace: str) -> Iterator[Desk]:
     """The same on both: trimming and reading must work for users' tests too."""
     if request.param == "redis":
-        store = Store.from_url(request.getfixturevalue("redis_url"), namespace)
+        store = Store.from_url(patient(request.getfixturevalue("redis_url")), namespace)
     else:
         store = Store(fakeredis.FakeRedis(version=(7, 0)), namespace)
     yield Desk(store)

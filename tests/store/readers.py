@@ -24,6 +24,14 @@ def report(id, state="running", *, seq=0, created_at=1_000, origin=ORIGIN, engin
     return Report(key=key(id, origin, engine), created_at=created_at, state=state, seq=seq, **more)
 
 
+def patient(url):
+    """The same Redis, each of whose answers is waited for for a minute: a machine that stood still is no outage.
+
+    Who gives up calls again, and may hear `duplicate` of what was applied; a watcher that gives up says Unavailable.
+    """
+    return f"{url}?socket_timeout=60"
+
+
 def kill(server):
     """As a crash of its process would: what it was told stays on disk."""
     os.kill(server.pid, signal.SIGKILL)

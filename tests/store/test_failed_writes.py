@@ -17,7 +17,7 @@ from broker.store.store import Store
 from broker.store.view import View
 from tests.ports import free_port
 from tests.store.cutting_proxy import CuttingProxy
-from tests.store.readers import until
+from tests.store.readers import patient, until
 from tests.store.story import CREATED
 from tests.store.twins import ORIGIN, key, pair
 
@@ -33,7 +33,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def store(server, namespace):
-    made = Store.from_url(server.url, namespace)
+    made = Store.from_url(patient(server.url), namespace)
     yield made
     made.client.config_set("maxmemory", 0)
     made.close()
@@ -162,7 +162,7 @@ def replicated(tmp_path_factory):
 
 def test_a_read_only_replica_takes_nothing(replicated, namespace):
     primary, replica = replicated
-    there, here = Store.from_url(primary.url, namespace), Store.from_url(replica.url, namespace)
+    there, here = (Store.from_url(patient(one.url), namespace) for one in (primary, replica))
     View(there).apply([report("1")])
     here.client.replicaof("127.0.0.1", primary.port)
     until(lambda: here.client.info("replication")["master_link_status"] == "up")
@@ -191,7 +191,7 @@ def test_forgotten_scripts_do_not_show(store, view, event):
 def behind_proxy(server, namespace):
     path = redis.connection.parse_url(server.url)["path"]
     with CuttingProxy(path) as proxy:
-        store = Store.from_url(f"redis://127.0.0.1:{proxy.port}", namespace)
+        store = Store.from_url(patient(f"redis://127.0.0.1:{proxy.port}"), namespace)
         view = View(store)
         view.apply([report("1", state="completed")])
         run = store.scripts.run
@@ -248,7 +248,7 @@ def test_duplicates_racing_while_writes_fail(server, store):
     is_over = threading.Event()
 
     def send_all():
-        own = Store.from_url(server.url, store.keys.namespace)
+        own = Store.from_url(patient(server.url), store.keys.namespace)
         view = View(own)
         for event, heard in zip(rounds, answers, strict=True):
             while True:

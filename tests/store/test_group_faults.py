@@ -13,7 +13,7 @@ from broker.store.store import Store
 from tests.ports import free_port
 from tests.store.cutting_proxy import CuttingProxy
 from tests.store.members import GROUP, Owner, everything, group
-from tests.store.readers import ORIGIN, Desk, until
+from tests.store.readers import ORIGIN, Desk, patient, until
 
 FORGETFUL = {"appendonly": "no", "save": ""}
 CALLS = (
@@ -40,7 +40,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def desk(server, namespace):
-    store = Store.from_url(server.url, namespace)
+    store = Store.from_url(patient(server.url), namespace)
     yield Desk(store)
     store.client.config_set("maxmemory", 0)
     store.close()
@@ -149,7 +149,7 @@ def replicated(tmp_path_factory):
 def test_a_read_only_replica_refuses_every_call_and_keeps_no_mark(replicated, namespace):
     """Its primary fails then, and readers go on where they stood."""
     primary, replica = replicated
-    there, here = Store.from_url(primary.url, namespace), Store.from_url(replica.url, namespace)
+    there, here = (Store.from_url(patient(one.url), namespace) for one in (primary, replica))
     told = Desk(there).report_many("abc")
     owner = Owner(there)
     owner.fetch()
@@ -270,7 +270,7 @@ def cut(server, namespace):
     """A desk behind a proxy, and a way to lose the next replies."""
     path = redis.connection.parse_url(server.url)["path"]
     with CuttingProxy(path) as proxy:
-        store = Store.from_url(f"redis://127.0.0.1:{proxy.port}", namespace)
+        store = Store.from_url(patient(f"redis://127.0.0.1:{proxy.port}"), namespace)
         yield proxy, Desk(store)
         store.close()
 

@@ -15,6 +15,7 @@ from broker.rules.event import Guess, Remove, RemovePair, Report
 from broker.rules.key import Key
 from broker.rules.record import Record
 from broker.store.store import Store
+from tests.store.readers import patient
 from tests.store.twins import LedgerTwin, RedisTwin
 
 FILE = os.environ.get("FLEET_BROKER_CASES", "")
@@ -59,6 +60,6 @@ if FILE:
 
     def test_the_script_answers_every_case(redis_url, namespace):
         for number, case in enumerate(CASES):
-            store = Store.from_url(redis_url, f"{namespace}-{number}")
+            store = Store.from_url(patient(redis_url), f"{namespace}-{number}")
             check(case, RedisTwin(store))
             store.close()

@@ -36,6 +36,7 @@ from broker.rules.event import (
 from broker.rules.record import Record
 from broker.rules.state import STATES
 from broker.store.store import Store
+from tests.store.readers import patient
 from tests.store.twins import NOW, LedgerTwin, RedisTwin, key, pair
 
 #: Two pairs of which each is shared, and an id that a sloppy range would take for the first one's.
@@ -216,7 +217,7 @@ namespaces = itertools.count(1)
 @pytest.fixture(scope="module")
 def client(redis_url):
     """One connection for all examples."""
-    with closing(Store.from_url(redis_url)) as store:
+    with closing(Store.from_url(patient(redis_url))) as store:
         yield store.client
 
 

@@ -19,7 +19,7 @@ from broker.rules.event import (
 from broker.store.log import Log
 from broker.store.rest import rest, silent
 from broker.store.store import Store
-from tests.store.readers import ORIGIN, Desk, key, report, revs
+from tests.store.readers import ORIGIN, Desk, key, patient, report, revs
 
 HOUR_MS = 3_600_000
 #: What each job that fell silent was told as, and up to which generation it is gone.
@@ -296,7 +296,7 @@ def test_one_damaged_origin_hides_no_other_that_fell_silent(desk):
 
 
 def test_a_full_redis_lets_an_origin_rest(redis_url, namespace):
-    store = Store.from_url(redis_url, namespace)
+    store = Store.from_url(patient(redis_url), namespace)
     desk = Desk(store)
     fall_silent(desk)
     store.client.config_set("maxmemory", 1)

@@ -8,6 +8,7 @@ from broker.rules.event import Report
 from broker.store.figures import read_figures
 from broker.store.store import Store
 from broker.store.view import View
+from tests.store.readers import patient
 from tests.store.story import CREATED
 from tests.store.twins import ORIGIN, key, pair
 
@@ -91,7 +92,7 @@ def test_redis_cli_shows_it_by_its_name(script):
 
 
 def test_all_processes_count_together(store, redis_url, namespace):
-    other = Store.from_url(redis_url, namespace)
+    other = Store.from_url(patient(redis_url), namespace)
     for turn in range(5):
         View(store).apply([report(f"a{turn}-{n}") for n in range(250)])
         View(other).apply([report(f"a{turn}-{n}") for n in range(300)])

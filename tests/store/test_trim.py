@@ -8,7 +8,7 @@ from broker.store import log as log_module
 from broker.store.log import BEGIN, Log, Place, Position
 from broker.store.store import Store
 from tests.clock import StillClock
-from tests.store.readers import ORIGIN, Desk, revs
+from tests.store.readers import ORIGIN, Desk, patient, revs
 
 HOUR_MS = 3_600_000
 
@@ -214,7 +214,7 @@ def test_trimming_what_was_never_written_does_nothing(desk, log):
 
 
 def test_a_full_redis_can_still_be_read_and_trimming_is_the_way_out(redis_url, namespace):
-    store = Store.from_url(redis_url, namespace)
+    store = Store.from_url(patient(redis_url), namespace)
     desk = Desk(store)
     told = desk.report_many("abc")
     log = Log(store, ORIGIN)

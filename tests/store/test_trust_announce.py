@@ -14,6 +14,7 @@ from broker.store.server import PrivateRedis
 from broker.store.store import Store
 from tests.nodes import NOW
 from tests.store.cutting_proxy import CuttingProxy
+from tests.store.readers import patient
 from tests.store.trusting import ANN, BOB, failing, is_killed, opened, steps_of
 
 NODE = "me"
@@ -168,9 +169,9 @@ def test_the_stream_is_bounded(store, trust):
 
 
 def test_an_answer_that_was_lost_makes_no_second_entry(server, namespace, trust, monkeypatch):
-    direct = Store.from_url(server.url, namespace)
+    direct = Store.from_url(patient(server.url), namespace)
     with CuttingProxy(server.url.removeprefix("unix://").partition("?")[0]) as proxy:
-        cut = Store.from_url(f"redis://127.0.0.1:{proxy.port}", namespace)
+        cut = Store.from_url(patient(f"redis://127.0.0.1:{proxy.port}"), namespace)
         trust.pin(ANN.card())
         rename(trust, 3)
         waiting = trust.pending()
@@ -211,7 +212,7 @@ def test_what_another_writes_between_the_look_and_the_telling_is_seen(
 
 
 def test_a_full_redis_loses_nothing(server, namespace, trust):
-    store = Store.from_url(server.url, namespace)
+    store = Store.from_url(patient(server.url), namespace)
     trust.pin(ANN.card())
     waiting = trust.pending()
     store.client.config_set("maxmemory", 1)

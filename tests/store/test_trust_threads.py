@@ -14,6 +14,7 @@ from broker.store.announce import Announcer, announcements
 from broker.store.store import Store
 from broker.store.trust import TrustStore
 from tests.nodes import NOW
+from tests.store.readers import patient
 from tests.store.trusting import (
     ANN,
     BOB,
@@ -189,7 +190,7 @@ def test_two_processes_change_and_announce_at_the_same_time_and_nothing_is_lost_
     tmp_path, redis_url, store, namespace
 ):
     def live(name: str) -> None:
-        own = Store.from_url(redis_url, namespace)
+        own = Store.from_url(patient(redis_url), namespace)
         trust = opened(tmp_path)
         announcer = Announcer(own, "me", trust)
         for number in range(8):

@@ -19,7 +19,7 @@ from broker.store import doorbell, watch
 from broker.store.log import CHUNK_MAX
 from broker.store.store import Store
 from broker.store.watch import LOOK_SECONDS, Watcher
-from tests.store.readers import Desk, blocked, changes_until, report, until
+from tests.store.readers import Desk, blocked, changes_until, patient, report, until
 
 PAIRS = 1_000
 
@@ -39,7 +39,10 @@ def write_pairs(desk):
 
 def test_ten_readers_see_a_before_b_in_each_of_a_thousand_pairs(desk, redis_url, namespace):
     def read(_):
-        with closing(Store.from_url(redis_url, namespace)) as store, Watcher(store) as watcher:
+        with (
+            closing(Store.from_url(patient(redis_url), namespace)) as store,
+            Watcher(store) as watcher,
+        ):
             watcher.snapshot()
             ready.wait()
             told = changes_until(watcher, lambda told: len(told) >= 2 * PAIRS)
@@ -168,7 +171,7 @@ def test_closing_before_and_between_calls_leaves_no_connection_behind(desk, stor
 
 
 def watch_forever(url, namespace, reports):
-    with Watcher(Store.from_url(url, namespace)) as watcher:
+    with Watcher(Store.from_url(patient(url), namespace)) as watcher:
         watcher.snapshot()
         reports.put("ready")
         while True:

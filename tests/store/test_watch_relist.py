@@ -16,7 +16,7 @@ from broker.store import follow, watch
 from broker.store.log import Log
 from broker.store.store import Store
 from broker.store.watch import Watcher
-from tests.store.readers import ORIGIN, Desk, changes_until, key, logged, until
+from tests.store.readers import ORIGIN, Desk, changes_until, key, logged, patient, until
 from tests.system.sources import Moments, trim
 
 ORIGINS = [f"node-{number}" for number in range(12)]
@@ -150,7 +150,7 @@ def test_what_writers_do_meanwhile_is_no_drift(desk, redis_url, namespace, liste
     done = threading.Event()
 
     def write():
-        with closing(Store.from_url(redis_url, namespace)) as store:
+        with closing(Store.from_url(patient(redis_url), namespace)) as store:
             mine = Desk(store)
             for number in range(1_000_000):
                 if done.is_set():

@@ -11,11 +11,20 @@ from broker.rules.replay import fold
 from broker.store.log import Log
 from broker.store.store import Store
 from broker.store.watch import Watcher
-from tests.store.readers import ORIGIN, Desk, blocked, changes_until, kill, logged, until
+from tests.store.readers import (
+    ORIGIN,
+    Desk,
+    blocked,
+    changes_until,
+    kill,
+    logged,
+    patient,
+    until,
+)
 
 
 def test_redis_killed_and_restarted_with_its_log_goes_on_where_it_was(server):
-    store = Store.from_url(f"redis://127.0.0.1:{server.port}")
+    store = Store.from_url(patient(f"redis://127.0.0.1:{server.port}"))
     desk = Desk(store)
     desk.report("a")
     with Watcher(store) as watcher, ThreadPoolExecutor() as pool:
@@ -38,7 +47,7 @@ def test_redis_killed_and_restarted_with_its_log_goes_on_where_it_was(server):
 
 
 def test_redis_restarted_without_its_data_is_listed_anew(server):
-    store = Store.from_url(f"redis://127.0.0.1:{server.port}")
+    store = Store.from_url(patient(f"redis://127.0.0.1:{server.port}"))
     desk = Desk(store)
     desk.report_many("ab")
     with Watcher(store) as watcher:
