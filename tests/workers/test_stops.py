@@ -52,7 +52,7 @@ def test_a_cancelled_job_that_is_placed_is_never_started(fleet):
 @pytest.mark.parametrize("more", [{}, {"CANCEL_FORCE": "1"}], ids=["asked", "forced"])
 def test_a_job_cancelled_between_its_start_and_its_engine_does_nothing(fleet, mark, more):
     """No beat has told its worker yet; a forced one has lost its attempt, and says nothing."""
-    fleet.worker("polite", imports="tests.workers.cancelling_fork", **more)
+    fleet.worker("polite", imports="tests.workers.cancelling_fork", **PATIENT, **more)
     job = fleet.hand(fleet.submit("polite", str(mark)))
     assert fleet.ended(job).state == "cancelled"
     until(lambda: not fleet.leftovers())
