@@ -241,10 +241,10 @@ def leadership(run):
         stack.worker("work", slots=2)
         seconds, placed = {}, []
         for _ in run.turns("kills"):
+            until(lambda: settled(stack))
+            run.pause(0, stack.budgets.guess_ms / 1000)  # at any moment of a lease
             roles = until(lambda: settled(stack))
             victim = run.chance.choice([pid for pid, _ in roles.values()])
-            run.pause(0, stack.budgets.guess_ms / 1000)  # at any moment of its lease
-            roles = until(lambda: settled(stack))
             lost = {role: term for role, (pid, term) in roles.items() if pid == victim}
             kill(victim)
             begun = time.monotonic()
