@@ -196,8 +196,8 @@ def audit(broker: Broker) -> None:
     auditor = Auditor(broker.store, budgets=broker.config.budgets, round_seconds=0)
     for _ in range(10_000):
         auditor.step()
-        if broker.audit().at:
-            assert broker.store.client.persist(broker.store.keys.leader("auditor"))
+        # On a machine that stands still its lease may run out before: the next step takes it anew.
+        if broker.audit().at and broker.store.client.persist(broker.store.keys.leader("auditor")):
             return
     raise AssertionError("the auditor never ended its round")
 
