@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.browser.test_list import LIST, report
+from tests.browser.test_list import LIST, HeldAnswer, report
 from tests.system.command import until
 
 
@@ -66,6 +66,32 @@ def test_whoever_leaves_a_job_before_its_whole_key_is_known_is_not_called_back(
     expect(page).to_have_url(re.compile("/nodes$"))
     program.release()
     expect(page.locator(".view")).to_have_attribute("data-view", "nodes")
+
+
+#: Notes what a state turns to.
+_WATCHED = """(element) => {
+    window.turned = [];
+    const watched = new MutationObserver(() => window.turned.push(element.dataset.state));
+    watched.observe(element, {attributeFilter: ["data-state"]});
+}"""
+
+
+def test_a_job_that_is_gone_is_not_brought_back_by_an_answer_from_before(open_dashboard, broker):
+    key = report(broker, "7")
+    dashboard = open_dashboard("/login", allow="404")
+    page = dashboard.page
+    answer = HeldAnswer(page, re.compile("/v1/jobs/desk%2Follama%2F%2F7$"))
+    dashboard.open("/jobs/desk%2Follama%2F%2F7")
+    answer.await_read()
+    dashboard.await_live()
+    broker.remove(key)
+    state = page.locator(".job-head .state")
+    expect(state).to_have_attribute("data-state", "gone")
+    state.evaluate(_WATCHED)
+    answer.release()
+    expect(page.locator("#why")).to_be_visible()  # it has been taken in: all is painted together
+    expect(page.locator("main .note")).to_contain_text("It is gone")
+    assert page.evaluate("window.turned") == []
 
 
 def test_a_list_that_breaks_off_on_its_way_is_told_and_read_again(open_dashboard, broker):

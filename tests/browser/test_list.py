@@ -6,7 +6,7 @@ import re
 import time
 
 import pytest
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Page, Route, expect
 
 from broker import Broker, Key
 from tests.browser.fleet import HOSTILE_ERROR, HOSTILE_ID
@@ -37,13 +37,13 @@ def report(broker: Broker, id: str, state: str = "running", **fields: object) ->
     return f"{event['origin']}/{event['engine']}/{event.get('run', '')}/{id}"
 
 
-class HeldList:
-    """The answer to the page's own fetch of the list, read from the server and kept back on the way to the page."""
+class HeldAnswer:
+    """The answer to a page's own fetch, of the list or another one, read from the server and kept back on its way."""
 
-    def __init__(self, page) -> None:
+    def __init__(self, page: Page, pattern: str | re.Pattern[str] = LIST) -> None:
         self.page = page
         self.route: Route | None = None
-        page.route(LIST, self._take, times=1)
+        page.route(pattern, self._take, times=1)
 
     def _take(self, route: Route) -> None:
         self.answer = route.fetch()
@@ -63,7 +63,7 @@ def fetching(open_dashboard, broker):
     """A dashboard whose fetch is under way, with one job in it; another one marks how far the stream was heard."""
     key = report(broker, "7", "queued", seq=1)
     dashboard = open_dashboard("/login")  # a page that does not list
-    list_ = HeldList(dashboard.page)
+    list_ = HeldAnswer(dashboard.page)
     dashboard.open("/jobs")
     list_.await_read()
 

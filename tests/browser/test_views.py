@@ -19,7 +19,7 @@ from broker.store.lease import FENCED_ROLES, Lease
 from broker.store.store import Store
 from broker.web.server import serving
 from tests.browser import fleet
-from tests.browser.test_list import LIST, HeldList, report
+from tests.browser.test_list import LIST, HeldAnswer, report
 from tests.system.command import guessed, held, reported, until
 
 _STYLES = "all => all.map((one) => getComputedStyle(one).fontStyle)"
@@ -48,7 +48,7 @@ class TestTheLight:
     def test_is_no_older_while_the_jobs_are_still_listed(self, open_dashboard, broker):
         fleet.audit(broker)
         page = open_dashboard("/login").page
-        listed = HeldList(page)
+        listed = HeldAnswer(page)
         page.goto(page.url.removesuffix("/login"))
         expect(page.locator("#connection")).to_have_text("listing")
         expect(page.locator("#truth")).to_have_attribute("data-tone", "good")

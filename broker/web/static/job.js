@@ -23,6 +23,7 @@ export function mount(root, { model, navigate, params }) {
   let record = model.jobs.get(key) ?? null;
   let isGone = false;
   let closed = false;
+  let heard = 0; // how often the stream, or a list, told of it
 
   const mark = stateMark(record);
   const title = h("h1", { class: "mono job-key" }, visible(key));
@@ -80,19 +81,29 @@ export function mount(root, { model, navigate, params }) {
   /** Ask for what no stream tells: soon, once for many changes, and now and then. */
   function ask(pause = ASK_MS) {
     asking ??= setTimeout(async () => {
-      await read();
+      const isLate = await read();
       asking = null;
       clearTimeout(looking);
-      if (!closed) looking = setTimeout(() => (document.hidden ? ask(LOOK_MS) : ask(0)), LOOK_MS);
+      if (isLate) ask();
+      else if (!closed) looking = setTimeout(() => (document.hidden ? ask(LOOK_MS) : ask(0)), LOOK_MS);
     }, pause);
   }
 
+  /** Whether something was told meanwhile, which may be newer than these answers: if it is there the next ones say. */
   async function read() {
+    const before = heard;
     const [shown, explained, happened] = await Promise.allSettled([get(jobRoute(key)), get(jobRoute(key, "why")), get(jobRoute(key, "log"))]);
-    if (closed) return;
-    if (shown.status === "fulfilled") settle(shown.value);
+    if (closed) return false;
+    const isLate = heard !== before;
+    if (shown.status === "fulfilled") settle(shown.value, isLate);
     if (explained.status === "fulfilled") show(why, explained.value, paintWhy);
     if (happened.status === "fulfilled") show(timeline, happened.value, paintTimeline);
+    if (!isLate) judge(shown, explained);
+    return isLate;
+  }
+
+  /** Whether it is there, by the newest answers. */
+  function judge(shown, explained) {
     if (shown.status === "fulfilled") return say("");
     isGone = shown.reason.status === 404;
     if (!isGone) say(`It could not be read: ${shown.reason.message}. What is shown may be old.`);
@@ -102,8 +113,8 @@ export function mount(root, { model, navigate, params }) {
   }
 
   /** What the job's own route said: its whole key, and what was handed in with it. */
-  function settle(found) {
-    isGone = false;
+  function settle(found, isLate) {
+    if (!isLate) isGone = false;
     if (found.key !== key) {
       key = found.key;
       text(title, visible(key));
@@ -147,6 +158,7 @@ export function mount(root, { model, navigate, params }) {
     update(changed) {
       if (changed.jobs && (changed.keys === null || changed.keys.has(key))) {
         const now = model.jobs.get(key);
+        heard++;
         if (now) isGone = false;
         else if (record && model.listedAt !== null && model.whole) isGone = true;
         take(now ?? null);
