@@ -19,7 +19,7 @@ from broker import (
     WorkerInfo,
 )
 from tests.system.command import held as holder
-from tests.system.command import patient, reported
+from tests.system.command import patient, reported, until, waits
 
 
 class TestSubmitting:
@@ -147,14 +147,19 @@ class TestFinding:
 
 
 @contextmanager
-def soon(act: Callable[..., object], *args: object) -> Iterator[None]:
-    """Have it done on another thread, which has its answer before the connections are closed."""
-    timer = threading.Timer(0.2, act, args)
-    timer.start()
+def meanwhile(broker: Broker, act: Callable[..., object], *args: object) -> Iterator[None]:
+    """Done on another thread once somebody waits; it has its answer before the connections are closed."""
+
+    def once_waited_for() -> None:
+        until(lambda: waits(broker))
+        act(*args)
+
+    other = threading.Thread(target=once_waited_for)
+    other.start()
     try:
         yield
     finally:
-        timer.join()
+        other.join()
 
 
 class TestEnding:
@@ -183,14 +188,14 @@ class TestEnding:
     def test_waiting_ends_when_the_job_does(self, broker: Broker) -> None:
         job = broker.submit("echo", 1)
         held = holder(broker, job.key)
-        with soon(held.finish, "completed"):
+        with meanwhile(broker, held.finish, "completed"):
             record = job.wait(timeout=60)
         assert record is not None
         assert record.state == "completed"
 
     def test_waiting_ends_when_the_job_is_removed(self, broker: Broker) -> None:
         job = broker.submit("echo", 1)
-        with soon(broker.remove, job.key):
+        with meanwhile(broker, broker.remove, job.key):
             assert job.wait(timeout=60) is None
 
     def test_waiting_has_a_deadline(self, broker: Broker) -> None:
