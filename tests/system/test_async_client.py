@@ -86,7 +86,7 @@ class TestCalls:
                     await again.result()
                 gone = await here.submit("echo")
                 ending = asyncio.create_task(gone.result())
-                await condition(lambda: any(wait.record for wait in here._waits._tells))
+                await condition(lambda: looked(here))
                 await here.remove(gone.key)
                 with pytest.raises(JobFailed, match="removed"):
                     await ending
@@ -214,7 +214,8 @@ class TestWaiting:
             async with client() as here:
                 jobs = await here.submit_many("echo", range(MANY))
                 waits = [asyncio.create_task(job.wait(600)) for job in jobs]
-                await asyncio.sleep(1.5)  # they have looked, and looked again
+                await condition(lambda: looked(here) == MANY)
+                await asyncio.sleep(1.5)  # and they look again
                 assert threading.active_count() - threads <= THREADS + 2
                 # Did the waits hold the pool, this call would wait for their ten minutes.
                 found = await asyncio.wait_for(here.get(jobs[0].key), SECONDS_MAX)
@@ -333,6 +334,11 @@ class TestWaiting:
             await here.close()
 
         run(main())
+
+
+def looked(client):
+    """How many waits have seen their job."""
+    return sum(wait.record is not None for wait in client._waits._tells)
 
 
 def commands(store):
