@@ -59,7 +59,7 @@ def test_serve_answers_beside_its_roles_and_ends_with_them(machine: Machine) -> 
     process, url = serve(machine)
     until(lambda: ask(url, "/readyz").status == 200)
     roles = {"dispatcher", "janitor", "sweeper", "auditor", "announcer", "readers"}
-    assert ask(url, "/livez").json["checks"].keys() >= roles
+    until(lambda: ask(url, "/livez").json["checks"].keys() >= roles)  # each begins by itself
     assert post(url, "/v1/jobs", JSON, body=b'{"engine":"e","payload":1}').status == 201
     with closing(connected(url)) as follower:
         follower.sendall(f"GET /v1/watch HTTP/1.1\r\nHost: {url[7:]}\r\n\r\n".encode())
@@ -201,7 +201,7 @@ def test_a_second_order_ends_it_at_once_whatever_hangs(
         assert process.wait(60) == 1  # one order alone ends with 0, or not before Redis is back
     finally:
         server._process.send_signal(signal.SIGCONT)
-    assert process.log.read_text().splitlines()[-1].startswith("broker serve: ended at once")
+    assert "\nbroker serve: ended at once" in process.log.read_text()
 
 
 def ending(url: str) -> bool:
