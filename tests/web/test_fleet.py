@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import httpx
+import pytest
 
 from broker import Broker, Delivery
 from broker.fleet.nodes import node_json
@@ -13,10 +14,16 @@ from broker.store.server import PrivateRedis
 from broker.store.store import Store
 from broker.subscriptions.groups import group_json, parked_json
 from broker.web import fleet_models as models
-from tests.system.command import held, until
+from tests.system.command import held, patient, until
 from tests.web.test_jobs import rule_of
 
 WORKER = WorkerInfo(name="node-a-w", node="node-a", engine="echo", pid=7, started_at=1)
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two looks at one node see it alike, however long this machine stands still between them."""
+    patient(monkeypatch)
 
 
 def test_nodes_are_told_as_the_command_line_tells_them(http: httpx.Client, broker: Broker) -> None:
