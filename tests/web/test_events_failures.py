@@ -124,14 +124,16 @@ def test_a_redis_that_is_killed_answers_nobody_and_what_is_sent_again_is_taken_o
 def test_producers_that_retry_through_a_kill_lose_nothing_and_double_nothing(
     http: httpx.Client, store: Store, server: PrivateRedis
 ) -> None:
-    failed, mended = threading.Event(), threading.Event()
+    killed, failed, mended = threading.Event(), threading.Event(), threading.Event()
     begun = threading.Barrier(9)
 
     def produce(job: int) -> Counter[int]:
         statuses: Counter[int] = Counter()
         for seq in range(1, 41):
             if seq == 5:
-                begun.wait(30)
+                begun.wait(60)
+            if seq == 40:
+                killed.wait(60)  # else all might be said before that
             state = "queued" if seq < 40 else "completed"
             while True:
                 told = post(http, reported(str(job), state, seq=seq, node=f"gpu-{seq}"))
@@ -139,15 +141,16 @@ def test_producers_that_retry_through_a_kill_lose_nothing_and_double_nothing(
                 if told.status_code == 200:
                     break
                 failed.set()
-                mended.wait(30)  # nobody spins while it is away
+                mended.wait(60)  # nobody spins while it is away
         return statuses
 
     with ThreadPoolExecutor(8) as threads:
         running = [threads.submit(produce, job) for job in range(8)]
-        begun.wait(30)
+        begun.wait(60)
         os.kill(server.pid, signal.SIGKILL)
         server.stop()
-        assert failed.wait(30)
+        killed.set()
+        assert failed.wait(60)
         server.start()
         mended.set()
         statuses = sum((one.result() for one in running), Counter())
