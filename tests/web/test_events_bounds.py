@@ -361,10 +361,11 @@ def test_a_request_that_two_readers_could_read_differently_leaves_no_trace(
 ) -> None:
     host = url.removeprefix("http://").encode()
     with Socket(url) as client:
-        client.send(
-            b"POST /v1/events HTTP/1.1\r\nhost: %s\r\ncontent-type: application/json\r\n%s"
-            % (host, SMUGGLED[name])
-        )
+        with suppress(ConnectionError):  # it is not listened to for so long
+            client.send(
+                b"POST /v1/events HTTP/1.1\r\nhost: %s\r\ncontent-type: application/json\r\n%s"
+                % (host, SMUGGLED[name])
+            )
         answer = client.answer()
         assert 400 <= answer.status < 500
         assert client.is_closed()
