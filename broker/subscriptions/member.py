@@ -146,7 +146,9 @@ class Member:
     def watch_lag(self) -> None:
         """Warn where the oldest event that waits grew older for a whole minute. Raises Unavailable."""
         now = self._store.clock.now()
-        waiting = [(held.unread_ms, held.origin) for held in self._leases.held if held.unread_ms]
+        # Asked once each: the thread that steps may be done with it meanwhile.
+        unread = [(held.unread_ms, held.origin) for held in self._leases.held]
+        waiting = [one for one in unread if one[0]]
         since, origin = min(waiting, default=(now, ""))
         lag_ms = max(0, now - since)
         if grown_ms := self._lag.grew(now, lag_ms):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from broker import Broker, settings
 from broker.errors import Unavailable
 from broker.rules.bounds import Bounds
 from broker.store.parked import ask_replay, parked
+from broker.subscriptions.leases import Held
 from broker.subscriptions.member import Member
 from tests.clock import StillClock
 from tests.store.readers import until
@@ -327,6 +330,22 @@ def test_who_has_nothing_to_read_has_no_lag(broker, clock, warned):
         clock.ahead_ms += 1_000
         one.watch_lag()
     assert warned() == []
+
+
+def test_what_is_dealt_with_while_its_age_is_read_is_not_as_old_as_the_epoch(
+    broker, clock, warned, monkeypatch
+):
+    """The other thread may take it away between any two reads."""
+    desk_of(broker).report("a")
+    one = member(broker, Ledger(fails="a"), tries=99)
+    one.step()
+    one.watch_lag()
+    clock.ahead_ms += MINUTE
+    reads = itertools.chain([clock.now() - MINUTE], itertools.repeat(0))
+    monkeypatch.setattr(Held, "unread_ms", property(lambda held: next(reads)))
+    one.watch_lag()
+    [told] = warned()
+    assert "its next event of desk is 60 s old, 60 s more" in told
 
 
 def test_a_subscription_says_so_while_its_handler_is_stuck(broker, clock, namespace, caplog):
