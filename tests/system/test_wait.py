@@ -25,6 +25,8 @@ from tests.system.looping import Loop
 LONG = 100.0
 #: What takes a look, which is a second at most, is over by then, on whatever machine.
 SOON = 50.0
+#: The deadline of who waits for a Redis that is killed meanwhile, which takes less on whatever machine.
+AWAY = 10.0
 #: Redis is asked once or twice by each look, and hundreds of times a second by who asks in a loop.
 CALLS_A_SECOND_MAX = 12
 
@@ -182,7 +184,7 @@ class TestRedis:
 
     def test_that_stays_away_until_the_deadline_is_unavailable(self, server, here, waits_for):
         job = here.submit("echo")
-        sleeper = waits_for(here, job, 5.0)
+        sleeper = waits_for(here, job, AWAY)
         kill(server)
         with pytest.raises(Unavailable):
             sleeper.result(
@@ -309,7 +311,7 @@ class TestTheCommand:
         assert process.returncode == 0
 
     def test_a_redis_that_stays_away_is_6(self, server, begun):
-        process, _ = begun("--timeout", "5")
+        process, _ = begun("--timeout", AWAY)
         with process:
             kill(server)
             out, err = process.communicate(timeout=SOON)
