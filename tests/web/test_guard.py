@@ -12,10 +12,11 @@ import httpx
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from broker.web import guard
+from broker.web import guard, health
 from broker.web.auth import Gate
 from broker.web.guard import ALWAYS
 from broker.web.hosts import Door, is_own
+from tests.system.command import until
 from tests.web.asking import (
     BEARER,
     EVIL,
@@ -45,9 +46,10 @@ each_mutating = pytest.mark.parametrize("path", MUTATING)
 
 @pytest.fixture(scope="module", autouse=True)
 def _at_once() -> Iterator[None]:
-    """How long a wrong token waits is another test's."""
+    """How long a wrong token waits is another test's, and so is how long Redis may take before we are not ready."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(guard, "WRONG_SECONDS", 0)
+        patch.setattr(health, "ANSWER_SECONDS_MAX", 60.0)
         yield
 
 
@@ -62,6 +64,7 @@ def url(redis_url: str) -> Iterator[str]:
 def locked(redis_url: str) -> Iterator[str]:
     """One that asks for the token, also on loopback."""
     with served(redis_url, "locked", token=TOKEN) as url:
+        until(lambda: ask(url, "/readyz").status == 200)  # from here on each answer stays the same
         yield url
 
 
@@ -401,7 +404,7 @@ def test_a_stream_that_only_its_head_was_asked_of_ends_at_once() -> None:
         scope = {"type": "http", "method": "HEAD", "path": "/livez", "scheme": "http"}
         scope |= {"headers": [(b"host", b"localhost:7070")]}
         guarded = guard.Guard(stream, Door("127.0.0.1", 7070), Gate())
-        await asyncio.wait_for(guarded(scope, asyncio.Event().wait, send), 10)
+        await asyncio.wait_for(guarded(scope, asyncio.Event().wait, send), 60)
 
     asyncio.run(ask_head())
     assert told == ["GET", "start", "body"]
