@@ -58,11 +58,11 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def own(server, namespace):
-    """Makes clients of that server, each with connections of its own."""
-    made = []
+    """Makes clients of that server, each with connections of its own. They wait a minute for each answer."""
+    made, url = [], f"{server.url}?socket_timeout=60"
 
     def make():
-        made.append(Broker(Store.from_url(server.url, namespace), settings(node="desk")))
+        made.append(Broker(Store.from_url(url, namespace), settings(node="desk")))
         return made[-1]
 
     yield make
@@ -288,7 +288,7 @@ class TestOrder:
                 return broker.report(event)
 
         sender = Held()
-        with JobEvents(sender, "ollama", resync_seconds=0) as events:
+        with JobEvents(sender, "ollama", resync_seconds=0, retry_seconds=3_600) as events:
             job = events.create()
             events.dispatch(job, "a")
             events.start(job)
