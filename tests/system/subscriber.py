@@ -67,6 +67,12 @@ class Ledger:
         until(lambda: len(self.told) >= count)
         return self.told
 
+    def reaches(self, id):
+        """Wait until it was told of this one: however long that takes, as long as it is told of others."""
+        count = 1
+        while self.has(count)[count - 1].id != id:
+            count += 1
+
 
 def log_revs(broker, origin="desk"):
     return [rev.decode() for rev, _ in broker.store.client.xrange(broker.store.keys.of(origin).log)]

@@ -239,7 +239,7 @@ def test_one_that_cannot_be_read_and_one_that_always_fails_in_a_thousand(broker)
         if at == 600:
             foreign = broker.store.client.xadd(desk.keys.log, {"not": "ours"}).decode()
     with subscribed(broker, "g", ledger):
-        until(lambda: "999" in ledger.ids)
+        ledger.reaches("999")
     once = [id for at, id in enumerate(ledger.ids) if id not in ledger.ids[:at]]
     assert once == [str(number) for number in range(1_000)]
     assert ledger.ids.count("300") == 5

@@ -147,7 +147,7 @@ def test_a_member_killed_in_the_middle_is_followed_without_a_gap(broker, started
     before = [line.rev for line in process.lines]
     assert len(before) < 2_000  # it was killed with entries in hand
     with broker.subscribe("g", ledger := Ledger()):
-        until(lambda: ledger.ids[-1:] == ["1999"])
+        ledger.reaches("1999")
     # What was told, but not yet acked, is told once more: one entry at most.
     after = ledger.revs()
     assert (before[:-1] if before[-1] == after[0] else before) + after == log_revs(broker)
@@ -169,7 +169,7 @@ def test_a_frozen_member_is_followed_and_thaws_into_nothing(broker, started, sto
             ledger.has(1)
         assert passed.seconds < 2 * LEASE_MS / 1000
         os.kill(process.pid, signal.SIGCONT)
-        until(lambda: ledger.ids[-1] == "1999")
+        ledger.reaches("1999")
         assert standby.owned == ["desk"]
     desk.report("next")
     until(lambda: process.lines[-1].id == "next")
