@@ -18,7 +18,7 @@ from broker.config import running_up
 from broker.store.leash import leashed
 
 HERE = Path(__file__).resolve().parent
-START_SECONDS_MAX = 60.0
+START_SECONDS_MAX = 180.0
 #: How long jobs in hand may go on when it ends early, and how long the end may take.
 GRACE_SECONDS = 2.0
 STOP_SECONDS_MAX = 20.0
