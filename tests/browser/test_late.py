@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.test_list import LIST, HeldAnswer, report
-from tests.system.command import until
+from tests.system.command import held, until
 
 
 class HeldBack:
@@ -68,6 +68,7 @@ def test_whoever_leaves_a_job_before_its_whole_key_is_known_is_not_called_back(
     expect(page.locator(".view")).to_have_attribute("data-view", "nodes")
 
 
+_LANE = re.compile("/output\\?after=")
 #: Notes what a state turns to.
 _WATCHED = """(element) => {
     window.turned = [];
@@ -92,6 +93,28 @@ def test_a_job_that_is_gone_is_not_brought_back_by_an_answer_from_before(open_da
     expect(page.locator("#why")).to_be_visible()  # it has been taken in: all is painted together
     expect(page.locator("main .note")).to_contain_text("It is gone")
     assert page.evaluate("window.turned") == []
+
+
+def test_what_a_job_wrote_last_is_read_again_where_that_failed(open_dashboard, broker):
+    key = broker.submit("echo", id="7").key
+    holder = held(broker, key)
+    holder.write("first\n")
+    page = open_dashboard("/jobs/desk%2Fecho%2F%2F7", allow="503").page
+    expect(page.locator("#output")).to_contain_text("first")
+    state = page.locator(".job-head .state")
+    refused: list[str | None] = []
+
+    def refuse(route: Route) -> None:
+        refused.append(state.get_attribute("data-state"))
+        route.fulfill(status=503, json={"rule": "unavailable", "detail": "Redis is away"})
+
+    page.route(_LANE, refuse)
+    holder.write("last\n")
+    holder.finish("completed", result=1)
+    # Its end alone has it asked twice at most: what was under way, and once more.
+    until(lambda: page.wait_for_timeout(10) or refused.count("completed") > 2)
+    page.unroute(_LANE)
+    expect(page.locator("#output")).to_contain_text("last")
 
 
 def test_a_list_that_breaks_off_on_its_way_is_told_and_read_again(open_dashboard, broker):

@@ -39,16 +39,23 @@ export class Output {
     clearTimeout(this.timer);
     if (this.polling) return void (this.again = true);
     this.polling = true;
-    try {
-      if (!document.hidden) await this.#read();
-    } catch {
-      // The lane is looked at again; that nothing is live is told elsewhere.
-    }
+    const isRead = await this.#tryRead();
     this.polling = false;
     const [again] = [this.again, (this.again = false)];
     if (this.closed) return;
     if (again) this.#poll();
-    else if (this.runs) this.timer = setTimeout(() => this.#poll(), POLL_MS);
+    else if (this.runs || !isRead) this.timer = setTimeout(() => this.#poll(), POLL_MS);
+  }
+
+  /** Whether all is read that was there. Else it is looked again, also after the end; that nothing is live is told elsewhere. */
+  async #tryRead() {
+    if (document.hidden) return false;
+    try {
+      await this.#read();
+      return true;
+    } catch (failed) {
+      return failed.status === 404; // it is gone, and its lane with it
+    }
   }
 
   async #read() {
