@@ -29,7 +29,7 @@ BUDGETS = {"BEAT_MS": "100", "STOP_MS": "400", "START_MS": "30000"}
 PATIENT = {"BROKER_BUDGETS__STOP_MS": "60000"}
 
 
-def until(condition, seconds=60.0, every=0.02):
+def until(condition, seconds=180.0, every=0.02):
     """Wait for a condition; give what it gave. The deadline catches a hang, and no slow machine."""
     deadline = time.monotonic() + seconds
     while True:
@@ -214,8 +214,8 @@ class Fleet:
         """Wait until it was started; a short one may have ended since."""
         return until(lambda: (record := job.record()).tries and record)
 
-    def ended(self, job, seconds=60.0):
-        return until(lambda: (record := job.record()).ended and record, seconds)
+    def ended(self, job):
+        return until(lambda: (record := job.record()).ended and record)
 
     def rules(self, job):
         """The rules of the job's log entries, in order."""

@@ -77,7 +77,7 @@ def test_asked_to_stop_it_finishes_its_job_and_leaves(fleet):
     job = fleet.hand(fleet.submit("nap", 0.8))
     fleet.started(job)
     worker.send_signal(signal.SIGTERM)
-    assert worker.wait(60) == 0
+    assert worker.wait(180) == 0
     assert job.record().state == "completed"
     assert not alive(child)
     assert fleet.broker.workers() == []

@@ -136,7 +136,7 @@ def test_a_redis_that_goes_away_between_the_first_beat_and_the_birth_is_told_in_
     command = [sys.executable, "-P", str(ENTRY), f"--namespace={fleet.namespace}"]
     imports = "tests.workers.early_outage"
     worker = fleet.spawn([*command, "--node=n1", "--engine=echo", f"--import={imports}"])
-    assert worker.wait(60) == EXIT_UNAVAILABLE
+    assert worker.wait(180) == EXIT_UNAVAILABLE
     said = worker.log.read_text()
     assert "Redis does not answer: Error 111 connecting to h:6379. Connection refused\n" in said
     assert "Traceback" not in said

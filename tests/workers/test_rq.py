@@ -86,7 +86,7 @@ def test_rqs_notes_are_kept_fresh_while_a_job_runs(fleet, tmp_path):
 def test_a_burst_ends_when_the_queue_is_empty(fleet):
     jobs = [fleet.hand(fleet.submit("echo", n)) for n in range(2)]
     worker = fleet.rq_worker(fleet.queue("echo").name, "--burst")
-    assert worker.wait(60) == 0
+    assert worker.wait(180) == 0
     assert {job.record().state for job in jobs} == {"completed"}
     assert fleet.broker.workers() == []
 
@@ -94,13 +94,13 @@ def test_a_burst_ends_when_the_queue_is_empty(fleet):
 def test_two_urls_that_lead_to_different_places_are_refused(fleet):
     elsewhere = f"{fleet.url}?db=1"
     worker = fleet.rq_worker(fleet.queue("echo").name, REDIS_URL=elsewhere)
-    assert worker.wait(60) == 1
+    assert worker.wait(180) == 1
     assert "lead to different Redis servers" in worker.log.read_text()
 
 
 def test_a_queue_of_no_engine_known_here_is_refused(fleet):
     worker = fleet.rq_worker("default")
-    assert worker.wait(60) == 1
+    assert worker.wait(180) == 1
     assert "'default' is not that of an engine known here" in worker.log.read_text()
 
 

@@ -185,7 +185,7 @@ def test_a_worker_asked_to_stop_finishes_its_job_and_leaves(fleet):
     job = fleet.hand(fleet.submit("nap", 0.8))
     fleet.started(job)
     worker.send_signal(signal.SIGTERM)
-    assert worker.wait(60) == 0
+    assert worker.wait(180) == 0
     assert job.result() == "rested"
     assert fleet.beats(worker.pid) == []
     assert not fleet.leftovers()
@@ -194,7 +194,7 @@ def test_a_worker_asked_to_stop_finishes_its_job_and_leaves(fleet):
 def test_an_idle_worker_asked_to_stop_leaves_soon(fleet):
     worker = fleet.worker("nap")
     worker.send_signal(signal.SIGINT)
-    assert worker.wait(60) == 0
+    assert worker.wait(180) == 0
     assert fleet.beats(worker.pid) == []
 
 
@@ -203,7 +203,7 @@ def test_a_worker_asked_twice_gives_its_job_back(fleet, mark):
     worker = fleet.worker("stubborn", imports="tests.workers.telling_stop", STOP_HEARD=str(heard))
     job, pid = begin(fleet, "stubborn", mark)
     ask_twice(worker, heard)
-    assert worker.wait(60) == 1
+    assert worker.wait(180) == 1
     assert not alive(pid)
     record = job.record()
     assert (record.state, record.rule, record.reason, record.deaths) == (

@@ -44,7 +44,7 @@ def test_asked_to_stop_it_waits_for_the_jobs_in_hand(fleet):
     job = fleet.hand(fleet.submit("nap", 0.8))
     fleet.started(job)
     supervisor.send_signal(signal.SIGINT)
-    assert supervisor.wait(60) == 0
+    assert supervisor.wait(180) == 0
     assert job.record().state == "completed"
     assert not any(alive(pid) for pid in pids)
     assert fleet.broker.workers() == []
@@ -58,7 +58,7 @@ def test_asked_twice_it_ends_them(fleet, tmp_path):
     job = fleet.hand(fleet.submit("nap", 600))
     fleet.started(job)
     ask_twice(supervisor, heard)
-    assert supervisor.wait(60) == 0
+    assert supervisor.wait(180) == 0
     assert job.record().reason == "shutdown"
     said = supervisor.log.read_text()
     assert said.index("stopping: waiting for the jobs") < said.index("stopping: told again")
@@ -83,7 +83,7 @@ def test_nothing_outlives_a_killed_supervisor(fleet, tmp_path):
 
 def test_a_slot_that_is_misconfigured_is_given_up(fleet):
     supervisor = fleet.supervise(("nobody", 1))
-    assert supervisor.wait(60) == 1
+    assert supervisor.wait(180) == 1
     said = supervisor.log.read_text()
     assert "'nobody' is not known here" in said
     assert "given up" in said
