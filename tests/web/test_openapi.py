@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -15,7 +16,8 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from broker import Broker
-from tests.system.command import held
+from broker.web import health, server
+from tests.system.command import held, until
 from tests.web.churn import Churn
 
 #: What is asked is chosen by it: a failure can be repeated.
@@ -31,11 +33,26 @@ CHECKS = (
 STREAM = "/v1/watch"
 
 
-def ask(url: str, folder: Path, *words: object) -> None:
-    """Have schemathesis ask everything; fails with all it found."""
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Redis that answers does so in time, and threads come free, however long this machine stands still."""
+    monkeypatch.setattr(health, "ANSWER_SECONDS_MAX", 60.0)
+    monkeypatch.setattr(server, "TURN_SECONDS_MAX", 60.0)
+
+
+def document_of(url: str, **headers: str) -> Any:
+    """The document, as the server tells it."""
+    return httpx.get(f"{url}/openapi.json", headers=headers, trust_env=False, timeout=60).json()
+
+
+def ask(url: str, document: Any, folder: Path, *words: object) -> None:
+    """Have schemathesis ask everything; fails with all it found, such as an error of the server."""
+    file = folder / "openapi.json"  # it would not wait for longer than 10 s for it
+    file.write_text(json.dumps(document))
+    until(lambda: httpx.get(f"{url}/readyz", trust_env=False, timeout=60).status_code == 200)
     ran = subprocess.run(
         [
-            Path(sys.executable).parent / "schemathesis", "run", f"{url}/openapi.json",
+            Path(sys.executable).parent / "schemathesis", "run", file, "--url", url,
             "--checks", ",".join(CHECKS), "--exclude-path", STREAM, "--seed", str(SEED), "--continue-on-failure",
             "--request-timeout", "60", "--warnings", "off", *map(str, words),
         ],
@@ -63,7 +80,7 @@ def lively(broker: Broker) -> Broker:
 
 @pytest.mark.usefixtures("lively")
 def test_whatever_is_asked_is_answered_as_the_document_says(url: str, tmp_path: Path) -> None:
-    ask(url, tmp_path, "--phases", "examples,coverage")
+    ask(url, document_of(url), tmp_path, "--phases", "examples,coverage")
 
 
 @pytest.mark.usefixtures("lively")
@@ -72,16 +89,9 @@ def test_the_same_holds_with_a_token_and_without_the_one_that_is_asked_for(
 ) -> None:
     url = serve(token=TOKEN)
     bearer = ("--header", f"Authorization: Bearer {TOKEN}")
-    ask(url, tmp_path, "--phases", "fuzzing", "--max-examples", 6, *bearer)
-    document = httpx.get(
-        f"{url}/openapi.json",
-        headers={"Authorization": f"Bearer {TOKEN}"},
-        trust_env=False,
-        timeout=60,
-    )
-    file = tmp_path / "openapi.json"
-    file.write_text(document.text)
-    for path, item in document.json()["paths"].items():
+    document = document_of(url, Authorization=f"Bearer {TOKEN}")
+    ask(url, document, tmp_path, "--phases", "fuzzing", "--max-examples", 6, *bearer)
+    for path, item in document["paths"].items():
         for method, operation in item.items():
             said = httpx.request(
                 method,
@@ -96,8 +106,8 @@ def test_the_same_holds_with_a_token_and_without_the_one_that_is_asked_for(
 
 
 def test_a_stream_is_asked_for_as_the_document_says(url: str) -> None:
-    operation = schemathesis.openapi.from_url(f"{url}/openapi.json")[STREAM]["GET"]
-    document = httpx.get(f"{url}/openapi.json", trust_env=False, timeout=60).json()
+    document = document_of(url)
+    operation = schemathesis.openapi.from_dict(document)[STREAM]["GET"]
     answers = document["paths"][STREAM]["get"]["responses"]
     seen = set()
 
@@ -126,7 +136,7 @@ def test_a_stream_is_asked_for_as_the_document_says(url: str) -> None:
 
 
 def test_every_answer_of_every_route_is_a_problem_document_where_it_is_an_error(url: str) -> None:
-    document = httpx.get(f"{url}/openapi.json", trust_env=False, timeout=60).json()
+    document = document_of(url)
     assert document["openapi"].startswith("3.")
     for path, item in document["paths"].items():
         for method, operation in item.items():
@@ -141,7 +151,7 @@ def test_every_answer_of_every_route_is_a_problem_document_where_it_is_an_error(
 
 def test_bounds_of_a_submission_are_told_in_words_where_null_may_stand_instead(url: str) -> None:
     """Many a page of documents shows a choice of types without their bounds."""
-    document = httpx.get(f"{url}/openapi.json", trust_env=False, timeout=60).json()
+    document = document_of(url)
     body = document["paths"]["/v1/jobs"]["post"]["requestBody"]
     fields = body["content"]["application/json"]["schema"]["properties"]
     for name in ("id", "attempts", "timeout"):
