@@ -288,14 +288,14 @@ def test_a_newest_entry_that_a_hand_deletes_during_a_relist_is_no_place_to_read_
 
 def test_a_watcher_that_was_cut_off_knows_that_it_is_behind(fleet, store, monkeypatch):
     """Half a list may be told; it must not be taken for the whole."""
+    moments = Moments(store, monkeypatch)
     with Watcher(store) as watcher:
-        calls = Moments(store, monkeypatch).count(lambda: watcher.changes(0))
+        calls = moments.count(lambda: watcher.changes(0))
         assert not watcher.is_behind
         assert len(watcher.records) == len(ORIGINS)
     halves = 0
     for number in range(calls):
         with Watcher(store) as watcher:
-            moments = Moments(store, monkeypatch)
             moments.before(number, cut_off)
             try:
                 halves += bool(watcher.changes(0))
