@@ -44,6 +44,7 @@ from broker.rules.ingress import read
 from broker.rules.wire import parse_line
 from broker.store import connection
 from broker.store.store import Store
+from broker.web import server
 from broker.web.server import serving
 from tests.rules.test_ingress import anything, nearly
 from tests.system.command import reported
@@ -336,11 +337,22 @@ def test_with_a_token_it_must_be_there(serve: Any, store: Store) -> None:
 # --- many at once ---------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer of Redis is waited for, however late: one that is given up and asked for again may be a duplicate.
+
+    So is a thread: who finds none in time is told to come again.
+    """
+    monkeypatch.setattr(connection, "ANSWER_SECONDS_MAX", 60.0)
+    monkeypatch.setattr(server, "TURN_SECONDS_MAX", 60.0)
+
+
 def at_once(http: httpx.Client, bodies: list[Any]) -> list[httpx.Response]:
     with ThreadPoolExecutor(len(bodies)) as threads:
         return list(threads.map(lambda body: post(http, body), bodies))
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_sixty_four_posts_at_once_leave_the_record_of_the_highest_number(
     http: httpx.Client, broker: Broker
 ) -> None:
@@ -355,6 +367,7 @@ def test_sixty_four_posts_at_once_leave_the_record_of_the_highest_number(
     assert [rev for rev, _ in log(broker)] == sorted(revs, key=_order)
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_arrays_at_once_keep_each_its_own_order(http: httpx.Client, broker: Broker) -> None:
     def story(job: int) -> list[Any]:
         said = [reported(str(job), "queued", seq=n, node=f"gpu-{n}") for n in range(1, 12)]
@@ -408,12 +421,6 @@ def _order(rev: str) -> tuple[int, int]:
 
 
 # --- anything -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer of Redis is waited for, however late: one that is given up and asked for again may be a duplicate."""
-    monkeypatch.setattr(connection, "ANSWER_SECONDS_MAX", 60.0)
 
 
 @pytest.fixture
