@@ -76,7 +76,8 @@ def test_two_hundred_jobs_then_a_restart(machine, redis):
     for node in NODES:
         machine.start("worker", "--node", node, "--import", "tests.system.ledger", **environment)
 
-    with Broker.from_url(url, node=ORIGIN) as broker:
+    # A minute for each answer: who gives up calls again, and may hear `duplicate` of what was applied.
+    with Broker.from_url(f"{url}?socket_timeout=60", node=ORIGIN) as broker:
         until(lambda: {worker.node for worker in broker.workers()} == set(NODES), 60)
         payloads = [{"n": n, "seconds": 0.01 * (n % 3)} for n in range(JOBS)]
         jobs = broker.submit_many("ledger", payloads)

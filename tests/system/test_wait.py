@@ -41,7 +41,8 @@ def server(tmp_path: Path) -> Iterator[PrivateRedis]:
 
 @pytest.fixture
 def here(server: PrivateRedis) -> Iterator[Broker]:
-    url = f"redis://127.0.0.1:{server.port}"
+    """It waits a minute for each answer: who gives up calls again, and may hear `duplicate` of what was applied."""
+    url = f"redis://127.0.0.1:{server.port}?socket_timeout=60"
     with Broker.from_url(url, namespace="waiting", node="desk") as made:
         yield made
 
