@@ -18,6 +18,8 @@ from playwright.sync_api import expect
 
 from broker import Broker
 from broker import settings as settings_of
+from broker.errors import Damaged
+from broker.readers.readers import Readers
 from broker.store.audited import Audited
 from broker.store.store import Store
 from broker.web.server import serving
@@ -154,6 +156,23 @@ def test_a_question_can_be_answered_by_everybody(browsers, scheme):
     found += look(dashboard, f"dialog-narrow-{scheme}")
     dashboard.page.keyboard.press("Escape")
     expect(dashboard.page.locator("dialog")).to_have_count(0)
+    assert not found, "\n".join(found)
+    watched.check()
+
+
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+def test_what_is_chosen_and_what_is_not_live_can_be_read_by_everybody(
+    browsers, scheme, monkeypatch
+):
+    dashboard, watched = browsers[scheme]
+    dashboard.page.set_viewport_size(WIDE)
+    dashboard.open("/jobs")
+    dashboard.page.locator("#choose-all").click()
+    expect(dashboard.page.locator("#jobs-list [aria-selected=true]")).not_to_have_count(0)
+    found = look(dashboard, f"chosen-wide-{scheme}")
+    monkeypatch.setattr(Readers, "trouble", property(lambda _: Damaged("a log of a wrong type")))
+    expect(dashboard.page.locator("html")).to_have_attribute("data-live", "no")
+    found += look(dashboard, f"not-live-wide-{scheme}")
     assert not found, "\n".join(found)
     watched.check()
 
