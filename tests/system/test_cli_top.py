@@ -13,6 +13,7 @@ from broker import settings as settings_of
 from broker.cli.top.app import Top
 from broker.cli.top.feed import Feed
 from broker.cli.top.listing import ORDERS, View
+from broker.cli.top.page import JobPage
 from broker.readers.readers import Readers
 from broker.rules.liveness import Budgets
 from broker.rules.state import STATES
@@ -279,6 +280,27 @@ def test_a_page_outlives_the_removal_of_its_job(fleet):
         await screen.shows("removed (all that was created up to")
 
     look(fleet, scenario)
+
+
+def test_an_answer_that_comes_while_its_page_is_taken_down_is_let_go(fleet, monkeypatch):
+    """Its parts go first: what it shows is gone then, and it is still there itself."""
+    attached = []
+
+    def late(page):
+        attached.append(page.is_attached)
+        page._answer(None, ValueError("too late"))
+
+    monkeypatch.setattr(JobPage, "on_unmount", late, raising=False)
+
+    async def scenario(screen):
+        await screen.press("enter")
+        await screen.shows("decided by")
+        await screen.press("escape")
+        await screen.shows("3 of 3 jobs")
+        await screen.until(lambda: attached)
+
+    look(fleet, scenario)
+    assert attached == [True]
 
 
 def test_a_page_says_why_its_job_cannot_be_read(fleet, store):

@@ -70,7 +70,8 @@ class JobPage(Screen[None]):
 
     def _answer(self, found: Any, trouble: Exception | None) -> None:
         self._is_reading = False
-        if not self.is_attached:
+        pane = next(iter(self.query("#page").results(Pane)), None)
+        if not self.is_attached or pane is None:  # its parts go before it does
             return
         if trouble is None:
             shown, why, chunks = found
@@ -78,7 +79,6 @@ class JobPage(Screen[None]):
             self._lines = [*_told(shown, why), *_output(self._chunks)]
         elif not isinstance(trouble, Unavailable):  # of that the line below tells
             self._lines = [line(trouble, "bad")]
-        pane = self.query_one("#page", Pane)
         at_end = pane.is_vertical_scroll_end and pane.max_scroll_y > 0
         pane.show(self._lines)
         if at_end:
