@@ -22,7 +22,7 @@ from tests.web.follower import Stream
 
 CLIENTS = 200
 #: Turns by turns without and with the one that does not read. Each is short, so that a busy moment of the machine
-#: spoils one and not the half of all.
+#: spoils one and not all.
 ROUNDS = 8
 CHANGES = 8
 #: Jobs that change in a flood: more than are kept for one client. A connection holds more (the system gives it up to
@@ -127,7 +127,8 @@ def test_one_that_does_not_read_delays_nobody_and_swells_nothing(
                     swollen = memory_kib(pid) - idle
                     stuck.read_on(b"event: gone")  # it was stuck, and fell behind
         assert crowd.ended == 0
-    medians = [statistics.median(map(statistics.median, of)) for of in (alone, beside)]
+    # Of the quietest turn: what else this machine does spoils some of them, one that delays others all that it is in.
+    medians = [min(map(statistics.median, of)) for of in (alone, beside)]
     worst = [statistics.median(map(p99, of)) for of in (alone, beside)]
     print(
         f"p50 {medians} ms, p99 {worst} ms; {before} KiB, {idle - before} for 200, then {swollen}"
