@@ -35,7 +35,7 @@ FLAGS = (
 )
 
 #: How long a page may take to come to what is expected, in ms: the machines of CI are slow.
-PATIENCE_MS = 60_000
+PATIENCE_MS = 120_000
 expect.set_options(timeout=PATIENCE_MS)
 
 WIDE = {"width": 1440, "height": 900}
