@@ -52,10 +52,11 @@ class Claim(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """Entries in order, undecoded, and how often the first of them failed or was interrupted."""
+    """Entries in order, undecoded, how often the first of them failed or was interrupted, and their log's epoch."""
 
     entries: list[Raw]
     tries: int
+    epoch: str
 
 
 class Group:
@@ -125,8 +126,8 @@ class Group:
         if answer == b"gone":
             raise Gone(origin, found[0].decode())
         self._check(answer, origin, term)
-        tries, entries = found
-        return Fetched([(rev, flat) for rev, flat in entries], int(tries))
+        tries, epoch, entries = found
+        return Fetched([(rev, flat) for rev, flat in entries], int(tries), epoch.decode())
 
     def ack(self, origin: str, term: int, rev: str) -> None:
         """The entry was handled, and all before it."""

@@ -215,7 +215,8 @@ class Leases:
         if claim is not None:
             if held is None:
                 self._held[origin] = held = Held(origin, claim.term, *claim.place, until=0)
-            held.epoch = claim.place.epoch
+            # None while nothing is logged: a fetch may have told it meanwhile.
+            held.epoch = claim.place.epoch or held.epoch
             held.fell_from = fell_from or held.fell_from
             held.until = now + self._lease_ms
 

@@ -200,6 +200,8 @@ class Member:
             self._lost(held, gone)
             return
         self._leases.works(held.origin)
+        if found.entries:
+            held.epoch = found.epoch  # the log may have begun since its origin was claimed
         held.waiting.extend(found.entries)
         held.tries = found.tries
         held.is_due = len(found.entries) == FETCH_MAX

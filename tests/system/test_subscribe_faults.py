@@ -115,6 +115,23 @@ def test_a_group_removed_under_its_member_goes_on_where_it_stood(broker):
     assert ledger.ids == ["a", "b", "c"]
 
 
+def test_a_group_removed_under_who_owned_its_origin_before_the_log_began_goes_on_where_it_stood(
+    store, namespace
+):
+    """The lease is renewed long after: what stands in the log is known since it was fetched."""
+    ledger, gone, broker = Ledger(), [], broker_with(store, namespace, 600_000)
+    desk = desk_of(broker)
+    with broker.subscribe("g", ledger, origins=["desk"], on_gone=gone.append) as subscription:
+        until(lambda: subscription.owned == ["desk"])
+        desk.report_many("ab")
+        ledger.has(2)
+        broker.store.client.delete(desk.keys.sub("g"))
+        desk.report("c")
+        until(lambda: "c" in ledger.ids)
+    assert ledger.ids == ["a", "b", "c"]
+    assert gone == []
+
+
 def test_redis_killed_and_restarted_costs_no_event_and_no_order(server, own_broker, caplog):
     ledger = Ledger()
     desk = desk_of(own_broker)

@@ -10,7 +10,7 @@
 --   term    the owner's
 --   count   how many at most
 -- RETURNS
---   `ok`, the failed or interrupted tries of the first entry, the entries as XRANGE gives them;
+--   `ok`, the failed or interrupted tries of the first entry, the log's epoch, the entries as XRANGE gives them;
 --   `gone`, why: the log no longer holds what follows the acknowledged entry (see skip.lua);
 --   `stale_term`: nothing was done
 -- WRITES
@@ -56,4 +56,4 @@ if new > 0 then
   end
   call('HSET', SUB, 'sent', entries[#entries][1], 'epoch', epoch)
 end
-return {'ok', format('%.0f', sub.tries), entries}
+return {'ok', format('%.0f', sub.tries), epoch, entries}
