@@ -18,6 +18,7 @@ from broker.errors import Misconfigured
 from broker.store.server import PrivateRedis
 from broker.store.store import Store
 from tests.ports import free_port
+from tests.store.readers import patient
 
 settings.register_profile("default", max_examples=200, deadline=None, print_blob=True)
 settings.register_profile(
@@ -88,8 +89,8 @@ def namespace() -> str:
 
 @pytest.fixture
 def store(redis_url: str, namespace: str) -> Iterator[Store]:
-    """It waits a minute for each answer: who gives up calls again, and may hear `duplicate` of what was applied."""
-    made = Store.from_url(f"{redis_url}?socket_timeout=60", namespace)
+    """On the test's own namespace."""
+    made = Store.from_url(patient(redis_url), namespace)
     yield made
     made.close()
 

@@ -19,6 +19,7 @@ from broker import settings as settings_of
 from broker.store.server import PrivateRedis
 from broker.store.store import Store
 from broker.web.server import serving
+from tests.store.readers import patient
 
 PAGE = (Path(__file__).parents[2] / "docs" / "producers.md").read_text()
 ADDRESS = "http://127.0.0.1:7070"
@@ -33,15 +34,10 @@ def events(block: str) -> list[Any]:
     return [json.loads(line) for line in block.splitlines()]
 
 
-def patient(url: str, namespace: str) -> Store:
-    """It waits a minute for each answer: who calls again hears `duplicate` of what was applied."""
-    return Store.from_url(f"{url}?socket_timeout=60", namespace)
-
-
 @pytest.fixture
 def url(redis_url: str, namespace: str) -> Iterator[str]:
     given = settings_of(namespace=namespace, node="desk", listen="127.0.0.1:0")
-    with serving(Broker(patient(redis_url, namespace), given)) as found:
+    with serving(Broker(Store.from_url(patient(redis_url), namespace), given)) as found:
         yield found
 
 
@@ -111,7 +107,7 @@ def test_the_loop_of_the_page_posts_until_it_is_answered(
     exec(program, named)
     where = f"redis://127.0.0.1:{server.port}"
     given = settings_of(namespace=namespace, node="desk", listen="127.0.0.1:0")
-    with serving(Broker(patient(where, namespace), given)) as url:
+    with serving(Broker(Store.from_url(patient(where), namespace), given)) as url:
         said = events(blocks("jsonl")[-1])
         server.stop()
         started = threading.Timer(0.5, server.start)

@@ -29,7 +29,7 @@ from broker.rules.replay import rev_order
 from broker.store.server import PrivateRedis
 from broker.store.store import Store
 from broker.store.watch import Watcher
-from tests.store.readers import ORIGIN, changes_until
+from tests.store.readers import ORIGIN, changes_until, patient
 from tests.store.story import CREATED
 from tests.store.twins import key
 from tests.system.sources import Moments, Source, frame, removal
@@ -58,8 +58,8 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def own(server, namespace):
-    """Makes clients of that server, each with connections of its own. They wait a minute for each answer."""
-    made, url = [], f"{server.url}?socket_timeout=60"
+    """Makes clients of that server, each with connections of its own."""
+    made, url = [], patient(server.url)
 
     def make():
         made.append(Broker(Store.from_url(url, namespace), settings(node="desk")))

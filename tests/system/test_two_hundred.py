@@ -10,6 +10,7 @@ from broker import Broker, Key
 from broker.rules.record import PROJECTION
 from broker.store.server import PrivateRedis
 from tests.ports import free_port
+from tests.store.readers import patient
 from tests.system.command import PATIENCE_MS
 from tests.system.ledger import VARIABLE
 from tests.system.machine import Machine
@@ -79,8 +80,7 @@ def test_two_hundred_jobs_then_a_restart(machine, redis):
     for node in NODES:
         machine.start("worker", "--node", node, "--import", "tests.system.ledger", **environment)
 
-    # A minute for each answer: who gives up calls again, and may hear `duplicate` of what was applied.
-    with Broker.from_url(f"{url}?socket_timeout=60", node=ORIGIN) as broker:
+    with Broker.from_url(patient(url), node=ORIGIN) as broker:
         until(lambda: {worker.node for worker in broker.workers()} == set(NODES), 60)
         payloads = [{"n": n, "seconds": 0.01 * (n % 3)} for n in range(JOBS)]
         jobs = broker.submit_many("ledger", payloads)

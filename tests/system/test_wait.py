@@ -18,6 +18,7 @@ from broker.store.server import PrivateRedis
 from broker.waiting import wait
 from broker.waiting import waits as waits_module
 from tests.ports import free_port
+from tests.store.readers import patient
 from tests.system.command import guessed, held, reported, until, waits
 from tests.system.looping import Loop
 
@@ -41,8 +42,7 @@ def server(tmp_path: Path) -> Iterator[PrivateRedis]:
 
 @pytest.fixture
 def here(server: PrivateRedis) -> Iterator[Broker]:
-    """It waits a minute for each answer: who gives up calls again, and may hear `duplicate` of what was applied."""
-    url = f"redis://127.0.0.1:{server.port}?socket_timeout=60"
+    url = patient(f"redis://127.0.0.1:{server.port}")
     with Broker.from_url(url, namespace="waiting", node="desk") as made:
         yield made
 
